@@ -1,17 +1,15 @@
 """The simulator: what a bare event costs, and large populations in one process.
 
     python benchmarks/simulator.py [--json] [--nodes N] [--updates U]
-    python benchmarks/simulator.py --scale [--json] [--out FILE.png]
     python benchmarks/simulator.py --softmax [--json]
 
 *Bare event*: gossip with nothing in its vectors, so only the nodes, the links and the clock are at work. *Many nodes*:
 private gossip of logistic models on data made here, 123 features and 10 rows a node, in Poisson batches of 4 expected
 examples, from reading the spec to the written results, in a process of its own whose peak memory is measured. The time
 of an update is the process's processor time between the tenth part of all updates and the last, divided by their
-number: kernels are compiled by then, and what ends a run has not begun. *Scale*: the same for 1,000, 10,000 and 100,000
-nodes, and 1,000 nodes with a convolutional network; ``--out`` draws the time and the memory of an update. *Softmax*:
-1,000 and 100,000 nodes with softmax regression on 784 features and 10 classes, which need about 10 GiB: an update may
-cost 1.2 times as much with the more, in 12 GiB.
+number: kernels are compiled by then, and what ends a run has not begun. *Softmax*: 1,000 and 100,000 nodes with softmax
+regression on 784 features and 10 classes, which need about 10 GiB: an update may cost 1.2 times as much with the more,
+in 12 GiB. Larger populations are in `population.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +44,6 @@ from gossamer.vectors import Blank, Public
 
 MOST_US, MOST_RATIO = 25.0, 1.2
 FEATURES, ROWS, BATCH, TESTED = 123, 10, 4, 1_000
-POPULATIONS = ((1_000, 200), (10_000, 100), (100_000, 20))
 LARGE_MODELS, MOST_GIB = ((1_000, 100), (100_000, 3)), 12.0
 REQUIRED = {(10_000, 100): (60.0, 1.0), (100_000, 20): (180.0, 6.0)}
 """Most seconds and GiB, by nodes and updates of each."""
@@ -141,7 +136,9 @@ def _spec(folder: Path, nodes: int, updates: int, model: str, rows: int = ROWS) 
         if model == "softmax":
             features, classes = generator.random((count, 784), dtype=np.float32), 10
         elif model == "logistic":
-            features = (generator.random((count, FEATURES), dtype=np.float32) < 0.11).astype(np.float32)
+            features = np.empty((count, FEATURES), np.float32)
+            for block in np.array_split(features, -(-count // 100_000)):
+                block[:] = generator.random(block.shape, dtype=np.float32) < 0.11
         else:
             features = generator.random((count, 1, 28, 28), dtype=np.float32)
         np.savez(path, features=features, targets=generator.integers(0, classes, count))
@@ -160,17 +157,8 @@ def _spec(folder: Path, nodes: int, updates: int, model: str, rows: int = ROWS) 
         "privacy": {"clip": 1.0, "noise_multiplier": 1.0},
         "speeds": "lognormal",
         "evaluation": {"name": "off", "nodes": 100},
+        "compute": {"engine": "simulator"},
     }
-
-
-def scale(out: Path | None) -> list[dict[str, Any]]:
-    """Rows of all populations, and how much more an update costs in the largest than in the smallest."""
-    rows = [many_nodes(nodes, updates) for nodes, updates in POPULATIONS]
-    ratio = rows[-1]["us_per_update"] / rows[0]["us_per_update"]
-    if out is not None:
-        draw(rows, out)
-    told = {"what": "an update of the largest population, over one of the smallest", "ratio": round(ratio, 2)}
-    return [*rows, told | {"required": MOST_RATIO}, many_nodes(1_000, 5, "cnn_mapa")]
 
 
 def large_models() -> list[dict[str, Any]]:
@@ -181,57 +169,18 @@ def large_models() -> list[dict[str, Any]]:
     return [*rows, told | {"required": MOST_RATIO, "required_gib": MOST_GIB}]
 
 
-def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw the processor time of an update, and the memory that a node more takes, over the number of nodes."""
-    import matplotlib  # in the extra "figures"
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    nodes = [row["nodes"] for row in rows]
-    figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    time_axes.plot(nodes, [row["us_per_update"] for row in rows], "o-", color="#1f77b4")
-    time_axes.axhline(MOST_RATIO * rows[0]["us_per_update"], color="#bbbbbb", linewidth=1, linestyle="--")
-    time_axes.annotate(
-        f"{MOST_RATIO} times the smallest",
-        (nodes[0], MOST_RATIO * rows[0]["us_per_update"]),
-        color="#777777",
-        va="bottom",
-    )
-    time_axes.set_ylabel("processor time of an update, us")
-    grown = [1024**2 * (b["peak_gib"] - a["peak_gib"]) / (b["nodes"] - a["nodes"]) for a, b in pairwise(rows)]
-    memory_axes.plot(nodes[1:], grown, "o-", color="#2ca02c")
-    memory_axes.set_ylabel("memory that a node more takes, KiB")
-    for axes in (time_axes, memory_axes):
-        axes.set_xscale("log")
-        axes.set_xlim(nodes[0] / 1.5, nodes[-1] * 1.5)
-        axes.set_xticks(nodes, [f"{count:,}" for count in nodes])
-        axes.minorticks_off()
-        axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
-        axes.set_xlabel("nodes in the process")
-        axes.grid(axis="y", color="#eeeeee", zorder=0)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--updates", type=int, default=100, help="of each node")
-    parser.add_argument("--scale", action="store_true", help="populations from 1,000 to 100,000 nodes")
     parser.add_argument("--softmax", action="store_true", help="1,000 and 100,000 nodes with softmax regression")
-    parser.add_argument("--out", type=Path, help="with --scale: a file for the plot")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
         print(json.dumps(one_run(arguments.run)))
         return
-    if arguments.scale or arguments.softmax:
-        rows = scale(arguments.out) if arguments.scale else large_models()
-    else:
-        rows = [bare_events(), many_nodes(arguments.nodes, arguments.updates)]
+    rows = large_models() if arguments.softmax else [bare_events(), many_nodes(arguments.nodes, arguments.updates)]
     if arguments.json:
         print(json.dumps({"benchmark": "simulator", "rows": rows}))
         return
