@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,3 +57,17 @@ def test_a_figure_is_computed_once_and_by_tests_of_figures_anew(
     assert kept_figures.kept(_epsilon)(*arguments[:1], 1e-6, ADD).epsilon == 2
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/unit/privacy/test_x.py::test_y (call)")
     assert kept_figures.kept(_epsilon)(*arguments).epsilon == 3
+
+
+def test_tests_that_have_kept_figures_do_not_change_how_they_are_computed() -> None:
+    """What such a test computed would be kept for others."""
+    root = Path(kept_figures.__file__).parents[1]
+    changing = re.compile(
+        r"setattr\(\s*[\"']?(gossamer\.privacy\.(accounting|pairs)|accountants|composition|pld|pairs)\b"
+    )
+    files = {path.relative_to(root).as_posix(): path for path in (root / "tests").rglob("*.py")}
+    assert [
+        name
+        for name, path in files.items()
+        if not name.startswith((*kept_figures.ANEW, "tests/conftest.py")) and changing.search(path.read_text())
+    ] == []
