@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from pathlib import Path
 
@@ -44,7 +43,7 @@ def check_memory(prepared: Prepared, compiled: bool | None = None) -> None:
         return
     said = (
         f"algorithm.nodes: {nodes:,} nodes and models of {objective.size:,} numbers take at least "
-        f"{_size(nodes * each)} in one process, and {_size(there)} of memory are free"
+        f"{nodes * each / 2**30:,.1f} GiB in one process, and {there / 2**30:,.1f} GiB are free"
     )
     if nodes * each <= there:
         warnings.warn(f"{said}; with all else it may not be enough", RunWarning, stacklevel=2)
@@ -53,18 +52,9 @@ def check_memory(prepared: Prepared, compiled: bool | None = None) -> None:
 
 
 def available() -> float:
-    """Bytes that this machine can still give, with what it swaps; its whole memory if that is all it says, or inf."""
+    """Bytes that this machine can still give, with what it swaps; inf where it does not say."""
     try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        found = {line.split()[0]: int(line.split()[1]) for line in lines}
-        return 1024.0 * (found["MemAvailable:"] + found["SwapFree:"])
+        found = dict(line.split()[:2] for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        return 1024.0 * (int(found["MemAvailable:"]) + int(found["SwapFree:"]))
     except (OSError, ValueError, LookupError):
-        pass
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError, AttributeError):
         return math.inf
-
-
-def _size(count: float) -> str:
-    return f"{count / 2**30:,.1f} GiB"
