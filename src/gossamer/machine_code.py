@@ -6,15 +6,17 @@ cannot be read is made anew, and where none can be kept, each process makes its 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from numba import njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from gossamer.errors import RunWarning
 from gossamer.interrupts import heard_in_compilers
@@ -22,31 +24,49 @@ from gossamer.interrupts import heard_in_compilers
 _LOG = logging.getLogger("gossamer.waits")
 
 
+class _Files(IndexDataCacheFile):
+    """Files of one function, each of which ends with its digest, since a flipped bit may do anything once it runs."""
+
+    def _dump(self, obj: Any) -> bytes:
+        content: bytes = super()._dump(obj)
+        return content + hashlib.sha256(content).digest()  # who unpickles it leaves that
+
+    def _load_data(self, name: str) -> Any:
+        content = Path(self._data_path(name)).read_bytes()
+        if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+            raise ValueError(f"{name} has changed")
+        return super()._load_data(name)
+
+
 class _Kept(FunctionCache):
     """Numba's cache of one function, which stops nobody."""
 
-    takes = ""
+    def __init__(self, function: Any, takes: str) -> None:
+        super().__init__(function)
+        stamp = "with digests", self._impl.locator.get_source_stamp()  # what has none is of another version
+        self._cache_file, self._takes = _Files(self._cache_path, self._impl.filename_base, stamp), takes
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             found = super().load_overload(sig, target_context)
-        except Exception:  # whatever damaged machine code raises
+        except Exception as error:  # whatever damaged machine code raises
             found = None
+            _warn_once(f"machine code in {self.cache_path} is damaged ({type(error).__name__}), so it is made anew")
             with suppress(OSError):
                 self.flush()  # an index that cannot be read cannot be added to either
-        if found is None and self.takes:
-            _tell_once(f"compiling {self.takes}, once for this machine")
+        if found is None and self._takes:
+            _tell_once(f"compiling {self._takes}, once for this machine")
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            _warn_once(error.strerror or str(error))
+            _warn_once(_UNKEPT.format(error.strerror or error))
 
 
-def compiled(*signatures: Any, takes: str = "", **options: Any) -> Callable[[Any], Any]:
-    """Return a decorator that compiles a function, by numba's njit.
+def compiled(*signatures: Any, takes: str = "", keep: bool = True, **options: Any) -> Callable[[Any], Any]:
+    """Return a decorator that compiles a function by numba's njit.
 
     Parameters
     ----------
@@ -54,6 +74,8 @@ def compiled(*signatures: Any, takes: str = "", **options: Any) -> Callable[[Any
         Types for which it is compiled at once, and alone; without any it is compiled for those that it is called with.
     takes : str, optional
         Words on what is compiled and how long that takes, if it is long enough to be told.
+    keep : bool
+        Whether other processes may find it.
     **options
         Further options of njit.
     """
@@ -63,10 +85,9 @@ def compiled(*signatures: Any, takes: str = "", **options: Any) -> Callable[[Any
         if found is function:  # NUMBA_DISABLE_JIT
             return found
         try:
-            found._cache = _Kept(function)
-            found._cache.takes = takes
-        except RuntimeError:  # no folder can be written
-            _warn_once("no folder for it can be written")
+            found._cache = _Kept(function, takes) if keep else found._cache
+        except RuntimeError:
+            _warn_once(_UNKEPT.format("no folder for it can be written"))
             if takes:
                 _tell_once(f"compiling {takes}")
         with heard_in_compilers():
@@ -79,16 +100,17 @@ def compiled(*signatures: Any, takes: str = "", **options: Any) -> Callable[[Any
     return made
 
 
+_UNKEPT = (
+    "machine code cannot be kept ({}), so each process compiles it anew; set NUMBA_CACHE_DIR to a folder that can be "
+    "written"
+)
+
+
 @cache
 def _tell_once(line: str) -> None:
     _LOG.info(line)
 
 
 @cache
-def _warn_once(why: str) -> None:
-    warnings.warn(
-        f"machine code cannot be kept ({why}), so each process compiles it anew; set NUMBA_CACHE_DIR to a folder that "
-        "can be written",
-        RunWarning,
-        stacklevel=2,
-    )
+def _warn_once(line: str) -> None:
+    warnings.warn(line, RunWarning, stacklevel=1)

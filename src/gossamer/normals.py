@@ -15,7 +15,6 @@ Moshier, "Methods and programs for mathematical functions", 1989: the polynomial
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gossamer.machine_code import compiled
 
@@ -23,7 +22,7 @@ BLOCK = 64
 """Counters at a time, each of which gives four numbers."""
 
 _compiled = compiled(fastmath={"contract"})
-_inlined = njit(inline="always", error_model="numpy")
+_inlined = compiled(inline="always")
 
 _FACTORS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
 from gossamer.arrays import IndexArray
@@ -23,7 +22,7 @@ from gossamer.machine_code import compiled
 from gossamer.normals import fill
 
 _compiled = compiled()
-_inlined = njit(inline="always", error_model="numpy")
+_inlined = compiled(inline="always")
 
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,14 +54,24 @@ def of_another_version(file: Path) -> None:
     file.write_bytes(pickle.dumps("0.1") + file.read_bytes())
 
 
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
 DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "an index that is empty": ("*.nbi", lambda file: file.write_bytes(b"")),
-    "an index that is cut": ("*.nbi", lambda file: file.write_bytes(file.read_bytes()[:-9])),
+    "an index that is cut": ("*.nbi", lambda file: file.write_bytes(file.read_bytes()[:-50])),
     "an index of another version": ("*.nbi", of_another_version),
     "code that is cut": ("*.nbc", lambda file: file.write_bytes(file.read_bytes()[:200])),
+    "code with a flipped bit": ("*.nbc", flipped),
     "code that is something else": ("*.nbc", lambda file: file.write_bytes(b"no code at all")),
     "code that is gone": ("*.nbc", Path.unlink),
 }
+
+
+SILENT = ("an index of another version", "code that is gone")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -73,8 +84,10 @@ def test_what_cannot_be_read_is_made_anew_and_kept(
     (file,) = tmp_path.rglob(kind)
     harm(file)
     machine_code._tell_once.cache_clear()
-    with caplog.at_level(logging.INFO, "gossamer.waits"):
+    with caplog.at_level(logging.INFO, "gossamer.waits"), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         assert loaded(tmp_path).cache_misses
+        assert ["is damaged" in str(one.message) for one in told] == [True] * (damage not in SILENT)
         assert caplog.messages == ["compiling a loop, once for this machine"]
         assert loaded(tmp_path).cache_hits
     assert len(caplog.messages) == 1

@@ -334,12 +334,12 @@ def test_machine_code_is_kept_made_anew_or_done_without(tmp_path: Path) -> None:
     code.write_bytes(flipped)
     again, said = called(tmp_path)
     assert again == first
-    assert said.count("are damaged") == 1
+    assert said.count("is damaged") == 1
     for path in kept:
         path.write_bytes(b"damaged\xff")
     again, said = called(tmp_path)
     assert again == first
-    assert said.count("are damaged") == 1
+    assert said.count("is damaged") == 1
     assert called(tmp_path) == (first, "")
     no_folder = tmp_path / "file"
     no_folder.write_text("")

@@ -109,7 +109,7 @@ def write_flat(chain: Sequence[Layer], loss: str, products: bool = True) -> str:
 BLOCK = {WIDE_BLOCK if room else BLOCK}
 
 
-@njit(SIGNATURE, **OPTIONS, fastmath={{"contract", "nsz"}}, cache=CACHE)
+@compiled(SIGNATURE, boundscheck=False, fastmath={{"contract", "nsz"}}, keep=CACHE)
 def run(mode, X, Y, index, P, clip, S, values):
     total = U(len(index))
     most = {half_or_whole.format("total") if room else "min(U(BLOCK), total + U(3))"}
@@ -193,7 +193,7 @@ def write(chain: Sequence[Layer], loss: str) -> str:
     squares = " + ".join((call("square", "G", 0, text.explicit), *text.squares))
     return f'''{"".join(text.loops.values())}
 
-@njit(SIGNATURE, **OPTIONS, fastmath={{"contract", "nsz"}}, cache=CACHE)
+@compiled(SIGNATURE, boundscheck=False, fastmath={{"contract", "nsz"}}, keep=CACHE)
 def run(mode, X, Y, index, P, clip, S, values):
     """One function, since each one is compiled with all that it calls."""
     zero, one = P.dtype.type(0), P.dtype.type(1)
@@ -234,8 +234,8 @@ CLIPPED, SUMMED, SCORED = range(3)
 _HEAD = '''"""Kernels of a chain of layers, written by Gossamer; safe to delete."""
 
 import numpy as np
-from numba import njit
 
+from gossamer.machine_code import compiled
 from gossamer.objectives.chains.exponentials import *
 from gossamer.objectives.chains.kernels import *
 
@@ -308,17 +308,8 @@ def _made(text: str, signature: str) -> tuple[Any, bool]:
     path = folder() / f"chain_{digest}.py"
     try:
         _keep(path, kept)
-        try:
-            return _checked(path).run, True
-        except Exception as problem:  # whatever damaged machine code raises
-            warnings.warn(
-                f"compiled kernels in {path} are damaged ({type(problem).__name__}), so they are made anew",
-                stacklevel=2,
-            )
-            _forget(path)
-            _keep(path, kept)
-            return _checked(path).run, True
-    except (OSError, RuntimeError) as problem:
+        return _loaded(path).run, True
+    except OSError as problem:
         warnings.warn(
             f"compiled kernels cannot be kept in {path.parent} ({problem}), so each process compiles them again; set "
             "XDG_CACHE_HOME to a folder that can be written",
@@ -327,36 +318,6 @@ def _made(text: str, signature: str) -> tuple[Any, bool]:
         module = ModuleType(f"chain_{digest}")
         exec(compile(_HEAD.format(signature=signature, cache=False) + text, module.__name__, "exec"), vars(module))
         return module.run, False
-
-
-def _forget(path: Path) -> None:
-    """Remove a kernel's file and its machine code."""
-    for old in (path, path.with_suffix(".sha256"), *_machine_code(path)):
-        old.unlink(missing_ok=True)
-
-
-def _machine_code(path: Path) -> list[Path]:
-    return sorted(path.parent.glob(f"__pycache__/{path.stem}.*"))
-
-
-def _checked(path: Path) -> ModuleType:
-    """Load a kernel whose machine code is what some process kept: a flipped bit may do anything once it runs."""
-    known = path.with_suffix(".sha256")
-    kept = set(known.read_text(encoding="utf-8").splitlines()) if known.exists() else set()
-    names = {line.partition(" ")[2] for line in kept}
-    changed = [line for line in _digests(path) if line not in kept and line.partition(" ")[2] in names]
-    if changed:
-        raise ValueError(f"{changed[0].partition(' ')[2]} has changed")
-    module = _loaded(path)
-    # Appended: other processes and processors keep theirs in the same place.
-    if new := [line for line in _digests(path) if line not in kept]:
-        with known.open("a", encoding="utf-8") as file:
-            file.write("".join(f"{line}\n" for line in new))
-    return module
-
-
-def _digests(path: Path) -> list[str]:
-    return [f"{hashlib.sha256(code.read_bytes()).hexdigest()} {code.name}" for code in _machine_code(path)]
 
 
 def _keep(path: Path, text: str) -> None:

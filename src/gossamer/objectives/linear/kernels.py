@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from gossamer.arrays import FloatArray
 from gossamer.machine_code import compiled
@@ -138,7 +137,7 @@ LOSSES = {
 
 _compiled = compiled(fastmath={"reassoc", "contract"})
 # Inlined by force, because a call costs more than the arithmetic of a few features.
-_inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
+_inlined = compiled(inline="always", fastmath={"reassoc", "contract"})
 
 
 @_compiled

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
@@ -62,7 +62,7 @@ fetch: Any = intrinsic(_prefetch)
 
 _compiled = compiled(fastmath={"reassoc", "contract"})
 # Inlined by force, because calls cost more than the arithmetic of a hundred features.
-_inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
+_inlined = compiled(inline="always", fastmath={"reassoc", "contract"})
 
 WRONG = -1
 """What a round returns, before anything is computed, for arrays that `objective.checked` refuses."""

@@ -10,14 +10,13 @@ steps (`descent_step`), and those of `objective.Objective.local_steps`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gossamer.machine_code import compiled
 from gossamer.objectives.linear import kernels as glm_kernels
 
 _compiled = compiled(fastmath={"reassoc", "contract"})
 # Inlined by force, because a call costs more than the arithmetic of a few features.
-_inlined = njit(inline="always", error_model="numpy", fastmath={"reassoc", "contract"})
+_inlined = compiled(inline="always", fastmath={"reassoc", "contract"})
 
 residuals, clip_residuals, is_finite = (
     _inlined(each.py_func) for each in (glm_kernels.residuals, glm_kernels.clip_residuals, glm_kernels.is_finite)
