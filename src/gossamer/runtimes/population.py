@@ -381,7 +381,7 @@ class _Ledgers:
 
     @property
     def ledgers(self) -> list[Counted]:
-        """What was charged, in the order of the parties."""
+        """Ledgers, in the order of the parties."""
         names, found = self._population.names, dict[int, Counted]()
         for nodes, counts in self._alike():
             found |= {node: Counted(names[node], counts) for node in nodes.tolist()}

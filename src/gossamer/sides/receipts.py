@@ -201,7 +201,7 @@ class Book(Noting, Kept):
             yield from self._law_lines(kind)
 
     def _said(self, plan: SidePlan) -> str:
-        """What the line of a party says after its name; nothing of one that is never charged."""
+        """Rest of the line of a party after its name; nothing of one that is never charged."""
         if (charges := plan.charges()) is None:
             return ""
         most = None if charges.planned is None else self._counts(charges.planned)
