@@ -343,7 +343,7 @@ def test_any_other_key_of_a_spec_can_be_set(new: Callable[..., str]) -> None:
 def test_a_file_of_another_name_is_a_table_if_one_says_so(new: Callable[..., str]) -> None:
     table("t.data", "age,hb,dead", [",".join(map(str, row)) for row in ROWS])
     flags = "--target dead --labels 0,1 --range age=0..100 hb=0..20"
-    assert "or say in a spec what it is, dataset.format: " in new("t.data", flags)
+    assert "or say --set dataset.format=csv if it is one under another name" in new("t.data", flags)
     assert new("t.data", f"{flags} --set dataset.format=csv") == ""
     checked()
 

@@ -19,7 +19,7 @@ from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE, has_tls,
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.loop import RENEWED, Clock, InvitationWatch, NodeLoop, Tasks, Worker
-from gossamer.deployment.party.reach import RECALL, Gathering, PeerReach, Wire, short
+from gossamer.deployment.party.reach import RECALL, Gathering, PeerReach, short
 from gossamer.deployment.party.reporting import Reporter, write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.store import (
@@ -45,8 +45,10 @@ LARGEST_DATAGRAM = 1 << 20
 """Most bytes that the broker has to take."""
 
 
-def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder) -> MqttTransport:
-    """A connection to the broker.
+def connected(
+    options: PartyOptions, invitation: Invitation, folder: StateFolder, reporter: Reporter
+) -> MqttTransport | None:
+    """A connection to the broker; None if an interrupt came before there was one.
 
     Raises
     ------
@@ -57,13 +59,25 @@ def connected(options: PartyOptions, invitation: Invitation, folder: StateFolder
     """
     limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
     address = broker_address(options, invitation)
-    folder.say(f"connects to {address}")
-    transport = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn)
+    transport, stopping = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn), list[str]()
+
+    def stop(why: str) -> None:
+        stopping.append(why)
+        transport.wake()
+
     try:
-        return transport.open()
+        with _stopped_by_signals(stop):
+            reporter.connects()
+            folder.say(f"connects to {address}")
+            transport.open()
     except BrokerUnreachable as error:
-        store = "the store is as it was" if folder.kept else "no store was left"
-        raise BrokerUnreachable(f"{error}; nothing was charged, and {store}") from None
+        if not stopping:
+            store = "the store is as it was" if folder.kept else "no store was left"
+            raise BrokerUnreachable(f"{error}; nothing was charged, and {store}") from None
+    if not stopping:
+        return transport
+    transport.close()
+    return None
 
 
 def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
@@ -163,10 +177,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     host = stored_node(options, invited, folder, stack) if there else None
     held = DataHeld(options, invited, folder)
     stack.callback(held.close)
-    reporter.connects()
-    try:
-        transport = connected(options, invitation, folder)
-    except KeyboardInterrupt:  # as one that waits for its peers: stopped, and it can go on
+    transport = connected(options, invitation, folder, reporter)
+    if transport is None:  # as one that waits for its peers: stopped, and it can go on
         reporter.ended(_STOPPED)
         return _STOPPED
     stack.callback(transport.close)
@@ -204,7 +216,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     loop = NodeLoop(peers, transport, folder, clock, reach, host, worker, options.wait, options.gone_after)
     loop.serves, loop.stopping, loop.look = not agreed.holds_data, stopping, partial(reporter.look, loop)
     loop.newer = InvitationWatch(options.invitation, invitation, folder.warn).look
-    with _stopped_by_signals(loop):
+    with _stopped_by_signals(loop.stop):
         loop.run()
         if loop.stopping:
             loop.settle()
@@ -231,7 +243,7 @@ def _meet(
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links: Mapping[str, Link] = {} if host is None else host.session.links
     gathering.look = lambda now: reporter.waits(gathering, now)
-    with _stopped_by_signals(gathering):
+    with _stopped_by_signals(gathering.stop):
         if host is None or not host.begun:
             gathering.gather(near, options.wait)
         elif not host.finished:
@@ -242,12 +254,12 @@ def _meet(
 
 
 @contextmanager
-def _stopped_by_signals(loop: Wire) -> Iterator[None]:
+def _stopped_by_signals(end: Callable[[str], None]) -> Iterator[None]:
     """The first interrupt ends the loop, or the waiting, after its turn; the second one is the usual."""
     before: dict[signal.Signals, Any] = {}
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        loop.stop(_STOPPED)
+        end(_STOPPED)
         for name, handler in before.items():
             signal.signal(name, handler)
 

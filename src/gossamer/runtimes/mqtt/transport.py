@@ -299,7 +299,8 @@ class MqttTransport:
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)  # paho's thread sees that it has ended
 
     def wake(self) -> None:
-        """Have the `receive` that waits, or else the next one, return at once; from any thread."""
+        """Have the `receive` that waits, or else the next one, return at once, and `open` give up; from any thread."""
+        self._settled.set()
         self._inbox.wake()
 
     @property
