@@ -180,9 +180,10 @@ def _both_models(axis: str, title: str, records: Sequence[Record]) -> Any:
         for panel, (key, label) in zip(row, times, strict=True):
             _curves(panel, shown, key, quantity=mean)
             _curves(panel, gossip, key, quantity=own, line="--", named="gossip, nodes' own models")
-            panel.set(title=place, xlabel=label, ylim=(0, None if of_loss else 1))
+            noise = f", noise {shown[0]['noise']}" if "noise" in shown[0] else ""
+            panel.set(title=f"{place}{noise}", xlabel=label, ylim=(0, None if of_loss else 1))
         row[0].set_ylabel("held-out loss (nats)" if of_loss else "test accuracy")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    axes[0][1].legend(loc="upper right" if of_loss else "lower right")
     figure.suptitle(f"{title}; {_seeds(records)}")
     return figure
 

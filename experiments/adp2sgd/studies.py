@@ -15,7 +15,18 @@ from experiments.sweeps import Paper, Variant
 import gossamer as gs
 from gossamer.objectives.models import build_model
 
-STUDIES = ("table-1", "table-2", "figure-1", "figure-2", "figure-3", "figure-4", "stragglers", "lstm")
+STUDIES = (
+    "table-1",
+    "table-2",
+    "figure-1",
+    "figure-2",
+    "figure-2-networks",
+    "figure-3",
+    "figure-3-networks",
+    "figure-4",
+    "stragglers",
+    "lstm",
+)
 PUBLISHED = {
     "shufflenet": 4.82,
     "mobilenetv2": 8.76,
