@@ -118,8 +118,6 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "worst_node_accuracy": worst_node_accuracy,
     "epsilon": lambda record: math.inf if record["epsilon"] is None else float(record["epsilon"]),
     "final_seconds": lambda record: float(record["curve"][-1]["virtual_seconds"]),
-    "seconds_to_0.7": seconds_to(0.7),
-    "own_seconds_to_0.7": until(0.7, "virtual_seconds", "test_accuracy"),
     "own_seconds_to_0.8": until(0.8, "virtual_seconds", "test_accuracy"),
     "seconds_to_loss_2.2": until_loss(2.2, "mean_model_test_loss"),
     "own_seconds_to_loss_2.2": until_loss(2.2, "test_loss"),

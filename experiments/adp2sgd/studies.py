@@ -88,6 +88,6 @@ PAPER = Paper(
         "table-2": sizes,
         "lstm": of_frames,
         "figure-9": of_frames,
-        **dict.fromkeys(("figure-2-networks", "figure-3-networks", "sigma"), looked_at_often),
+        **dict.fromkeys(("figure-2-networks", "figure-3-networks"), looked_at_often),
     },
 )
