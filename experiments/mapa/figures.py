@@ -189,6 +189,7 @@ def _iterations(records: Sequence[Record]) -> Any:
         _stated(axis, [r for r in records if (r["problem"], r["algorithm"]) == (problem, "mapa")], text)
         axis.set(xscale="log", yscale="log", xlabel="edges", title=f"{problem.upper()}: loss below {text}")
         axis.set(ylim=(300, top * 1.6))
+        axis.set_xlim(edges[0] / 1.6, 1.6 * edges[-1])
         axis.set_xticks(edges, [f"{number:,}" for number in edges])
         heights = [height for height in (400, 1000, 4000, 10_000, 40_000) if height <= top / 2]
         axis.set_yticks(heights, [f"{height:,}" for height in heights])
@@ -221,7 +222,7 @@ def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
     """AUDP's updates as the paper states them, 10 to 100 times MAPA's with 10 and 100 edges."""
     for number in ("10", "100"):
         found = [r["iterations_to"][text] for r in rows if r["edges"] == number]
-        if None not in found:
+        if found and None not in found:
             middle, place = statistics.median(found), 1.25 * int(number)
             label = "the paper: audp, 10 to 100\ntimes the updates of mapa" if number == "10" else None
             axis.plot([place, place], [10 * middle, 100 * middle], color=COLORS["audp"], lw=7, alpha=0.3, label=label)
@@ -233,7 +234,9 @@ def _testbed(records: Sequence[Record]) -> Any:
     figure, axes = plt.subplots(2, len(edges), figsize=(11, 6.4), sharey=True, layout="constrained")
     for (over, clock), number in zip(axes.T, edges, strict=True):
         for name in _values(records, "algorithm"):
-            rows = [r for r in records if r["algorithm"] == name and r["edges"] == (number, edges[0])[name == "csgd"]]
+            rows = [r for r in records if (r["algorithm"], r["edges"]) == (name, number)]
+            if not rows:
+                continue
             color = "tab:red" if name.endswith("best clip") else COLORS[name]
             simulated = [r["curve"] for r in rows if r["world"] == "simulation"]
             updates = [row["updates"] for row in simulated[0]]
@@ -252,7 +255,7 @@ def _testbed(records: Sequence[Record]) -> Any:
         for axis in (over, clock):
             axis.grid(alpha=0.3)
             axis.set_ylabel("test accuracy" if number == edges[0] else None)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    figure.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     said = "dashed: one run by processes over a broker"
     figure.suptitle(
         f'CNN, MNIST, "epsilon" 1 of a release on the first layer. {NO_GUARANTEE}\n'
@@ -262,11 +265,7 @@ def _testbed(records: Sequence[Record]) -> Any:
     return figure
 
 
-_NAMES = {
-    "audp": "audp, clip of the testbed's code",
-    "asgd": "asgd, no noise",
-    "csgd": "csgd, no noise (one node)",
-}
+_NAMES = {"audp": "audp, clip of the testbed's code", "asgd": "asgd, no noise"}
 
 
 def _parameters(records: Sequence[Record]) -> Any:
