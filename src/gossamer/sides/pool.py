@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from gossamer.data.examples import Split
@@ -58,11 +58,12 @@ class BlankSides:
 
     def admit(self, node: str, task: Any) -> Any:
         """Count ``task``, and give it back for a ticket."""
-        if not isinstance(task, MaskingStep):
-            self.asked[node] = self.asked.get(node, 0) + 1
         if isinstance(task, (Gradient, Round)):
-            kinds = self.counts.setdefault(node, {})
-            kinds[task.release] = kinds.get(task.release, 0) + 1
+            kinds, kind = self.counts.setdefault(node, {}), task.release
+            kinds[kind] = kinds.get(kind, 0) + 1
+        elif isinstance(task, MaskingStep):
+            return task
+        self.asked[node] = self.asked.get(node, 0) + 1
         return task
 
     def amended(self, ticket: Round, task: Round) -> Round:
@@ -78,9 +79,12 @@ class BlankSides:
         return self.asked.get(node, 0)
 
 
+_blanks = lru_cache(maxsize=64)(Blank)
+
+
 def _blank(task: Any) -> Sendable:
     """An answer with nothing in it."""
-    found: Sendable = task.label(Blank(task.answer_size, task.dtype))
+    found: Sendable = task.label(_blanks(task.answer_size, task.dtype))
     return found
 
 

@@ -84,7 +84,11 @@ def free_share(promises: Collection[Promise]) -> int:
 
 def model_share(promises: Collection[Promise]) -> int:
     """The weight of a node's model: all of it but what is apart."""
-    return WHOLE - sum([promise.share for promise in promises if promise.apart]) if promises else WHOLE
+    weight = WHOLE
+    for promise in promises:
+        if promise.apart:
+            weight -= promise.share
+    return weight
 
 
 def share_to_promise(free: int, asked: int) -> int:
