@@ -24,6 +24,7 @@ STUDIES = (
     "figure-3",
     "figure-3-networks",
     "figure-4",
+    "figure-9",
     "stragglers",
     "lstm",
 )
