@@ -11,7 +11,9 @@ import dataclasses
 import hashlib
 import os
 import pickle
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -59,9 +61,10 @@ def kept(function: Callable[..., Any]) -> Callable[..., Any]:
                 memory[text] = pickle.loads(path.read_bytes())
             else:
                 memory[text] = function(*arguments)
-                part = path.with_suffix(f".{os.getpid()}")
-                part.write_bytes(pickle.dumps(memory[text]))
-                part.replace(path)  # another process may write the same
+                part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+                with suppress(FileNotFoundError):  # runs of other states of the sources may have deleted the folder
+                    part.write_bytes(pickle.dumps(memory[text]))
+                    part.replace(path)  # another process, or thread, may write the same
         return memory[text]
 
     found.cache_clear = function.cache_clear  # type: ignore[attr-defined]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
@@ -59,11 +61,39 @@ def test_a_figure_is_computed_once_and_by_tests_of_figures_anew(
     assert kept_figures.kept(_epsilon)(*arguments).epsilon == 3
 
 
+def test_a_folder_that_another_run_has_deleted_stops_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only the newest states of the sources are kept, whoever is still at work with an older one."""
+    monkeypatch.setattr(kept_figures, "home", lambda: tmp_path / "gone")
+    found = kept_figures.kept(lru_cache(maxsize=0)(lambda *arguments: arguments))
+    assert [found(1.0), found(1.0)] == [(1.0,), (1.0,)]
+
+
+def test_two_threads_may_want_one_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kept_figures, "home", lambda: tmp_path)
+    together = threading.Barrier(2, timeout=60)
+    write = Path.write_bytes
+
+    @lru_cache(maxsize=0)
+    def computed(*arguments: object) -> object:
+        together.wait()
+        return arguments
+
+    def written(path: Path, data: bytes) -> int:
+        length = write(path, data)
+        together.wait()
+        return length
+
+    monkeypatch.setattr(Path, "write_bytes", written)
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(kept_figures.kept(computed), (1.0, 1.0))] == [(1.0,), (1.0,)]
+    assert len([*tmp_path.iterdir()]) == 1
+
+
 def test_tests_that_have_kept_figures_do_not_change_how_they_are_computed() -> None:
     """What such a test computed would be kept for others."""
     root = Path(kept_figures.__file__).parents[1]
     changing = re.compile(
-        r"setattr\(\s*[\"']?(gossamer\.privacy\.(accounting|pairs)|accountants|composition|pld|pairs)\b"
+        r"setattr\(\s*[\"']?(gossamer\.privacy\.(accounting|pairs)|accountants|composition|group_pairs|pairs|pld|renyi)\b"
     )
     files = {path.relative_to(root).as_posix(): path for path in (root / "tests").rglob("*.py")}
     assert [
