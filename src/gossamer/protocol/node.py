@@ -2,7 +2,8 @@
 
 A subclass keeps all that changes in ``self.state``, a dataclass of scalars, labelled vectors, and dicts, lists or
 sets of these, and says with `on` which handler answers which event or message. A handler returns its effects in
-order, in a list or as a generator. If it raises, the state is what it was before and none of its effects exist.
+order, in a list that is no part of the state, or as a generator. If it raises, the state is what it was before and none
+of its effects exist.
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:

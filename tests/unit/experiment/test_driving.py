@@ -86,6 +86,16 @@ def test_a_bound_of_virtual_time_is_looked_at_last() -> None:
     assert (simulator.elapsed, observer.before_[-1]) == (4.0, 4.5)
 
 
+@pytest.mark.parametrize(("updates", "grace", "elapsed"), [(1, 0.0, 3.0), (1, 2.0, 5.0), (2, 4.0, 10.0)])
+def test_a_bound_of_updates_gives_a_server_time_to_tell_all_and_not_an_event_more(
+    updates: int, grace: float, elapsed: float
+) -> None:
+    simulator: Any = Ticking(99)
+    simulator.halts, simulator.grace = True, grace
+    assert drive(simulator, StopSettings(updates=updates), Observer()) == "updates"
+    assert simulator.elapsed == elapsed
+
+
 def test_the_collector_is_as_it_was_after_a_run_that_failed() -> None:
     before, during = gc.get_threshold(), []
 
