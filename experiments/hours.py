@@ -13,7 +13,7 @@ import gossamer as gs
 from gossamer.experiment.preparation.prepare import FromMemory
 
 CLASSES, SHAPE, TRAINING = 10, (3, 32, 32), 50_000
-"""Of CIFAR-10, on which all of them run."""
+"""Classes, shape and number of the training pictures of CIFAR-10, on which all of them run."""
 TIMED = 8
 """Examples whose gradients are timed."""
 
