@@ -17,6 +17,7 @@ from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
 from gossamer.errors import counted
+from gossamer.privacy.masking import Phase
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Link
 from gossamer.runtimes.mqtt.transport import MqttTransport
@@ -102,13 +103,14 @@ class NodeProgress:
 
     def _look_at_sums(self, node: Node) -> None:
         """Say that a client has another round, and is in no sum of the one before, which its server tells nobody."""
-        updates = getattr(getattr(node, "state", None), "updates", None)
-        if not isinstance(node, RoundMember) or updates is None:
+        client: Any = node
+        if not isinstance(node, RoundMember) or not hasattr(client.state, "updates"):
             return
-        before, self._sums = self._sums, (node.round, updates)
-        if before[0] < 0 or node.round == before[0]:
+        sums = client.state.updates - (client.state.step == Phase.REVEAL)  # those of rounds before this one
+        before, self._sums = self._sums, (client.round, sums)
+        if before[0] < 0 or client.round == before[0]:
             return
-        self.without = self.without + 1 if updates == before[1] else 0
+        self.without = self.without + 1 if sums == before[1] else 0
         if self.without:
             self.warn(
                 f"there was no sum of round {before[0] + 1} with this node in it: too few clients answered in time, or "

@@ -9,10 +9,11 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from gossamer.algorithms.masked_round import RoundMember
+from gossamer.algorithms.masked_round import UPDATE, RoundMember
 from gossamer.deployment.party.health import Severity, problems
 from gossamer.deployment.party.reach import NodeProgress, short
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.privacy.masking import Phase
 from gossamer.protocol.node import RoundsMade
 
 
@@ -93,21 +94,26 @@ def test_rounds_that_come_to_nothing_are_told_and_counted_in_a_row() -> None:
 
 
 def test_a_client_says_that_it_is_in_no_sum() -> None:
-    """Its server tells nobody that too few were there; it sees that it is given another round."""
+    """Its server tells nobody that too few were there; it sees that it is given another round.
+
+    Its updates are counted when the sum is revealed; then it may wait for long until it is drawn again.
+    """
 
     class Client(RoundMember):
-        rounds_made, awaited, state, round = None, frozenset[str](), SimpleNamespace(updates=0), -1
+        rounds_made, awaited, state, round = None, frozenset[str](), SimpleNamespace(updates=0, step=UPDATE), -1
 
     watched, states, node = Watched(), {"server": peer()}, Client()
     told = []
-    for number, updates in [(-1, 0), (0, 0), (0, 0), (2, 0), (3, 0), (4, 1), (5, 1)]:
-        node.round, node.state.updates = number, updates
+    begun = [(-1, UPDATE, 0), (0, UPDATE, 0), (0, Phase.MASK, 0), (2, UPDATE, 0), (3, UPDATE, 0)]
+    summed = [(3, Phase.REVEAL, 1), (4, UPDATE, 1), (4, Phase.REVEAL, 2), (9, UPDATE, 2), (10, Phase.REVEAL, 3)]
+    for number, step, updates in [*begun, *summed, (12, UPDATE, 3), (13, UPDATE, 3)]:
+        node.round, node.state.step, node.state.updates = number, step, updates
         watched.look(node, 1, states)
         told.append(len(watched.lines))
-    assert told == [0, 0, 0, 1, 2, 2, 3]
+    assert told == [0, 0, 0, 1, 2, 2, 2, 2, 2, 3, 3, 4]
     assert watched.lines[0].startswith("there was no sum of round 1 with this node in it: too few clients answered in")
     assert [line.rpartition("so it was ")[2] for line in watched.lines] == [
-        *("1 round in a row", "2 rounds in a row", "1 round in a row")
+        *("1 round in a row", "2 rounds in a row", "1 round in a row", "1 round in a row")
     ]
 
 
