@@ -53,6 +53,7 @@ _REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
     0x97: "the broker has no room left for what {me} sends",
 }
 _UNCONFIRMED = 5.0  # seconds
+_GLANCE = 0.2  # seconds between two looks whether to go on trying to connect
 _KEEPALIVE = 20  # seconds of silence after which the broker takes a node to be gone, and a node the broker
 _LONGEST_RETRY = 30  # most seconds between two attempts to connect: the first come after 1, 2, 4, ...
 _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
@@ -186,6 +187,7 @@ class MqttTransport:
         self._said = ""  # why there is no connection, as somebody was told
         self._fatal: str | None = None
         self._settled = threading.Event()
+        self._given_up = False
         self._client = self._make_client()
 
     def open(self) -> Self:
@@ -204,9 +206,10 @@ class MqttTransport:
         clean = True if self.broker.tls else paho.MQTT_CLEAN_START_FIRST_ONLY
         self._client.connect_async(self.broker.host, self.broker.port, _KEEPALIVE, clean_start=clean)
         self._client.loop_start()
-        timeout = self.settings.connect_timeout
+        until = time.monotonic() + self.settings.connect_timeout
         try:
-            self._settled.wait(None if math.isinf(timeout) else timeout)
+            while not (self._settled.is_set() or self._given_up) and (left := until - time.monotonic()) > 0:
+                self._settled.wait(min(left, _GLANCE))
         except BaseException:  # an interrupt
             self.close()
             raise
@@ -300,7 +303,7 @@ class MqttTransport:
 
     def wake(self) -> None:
         """Have the `receive` that waits, or else the next one, return at once, and `open` give up; from any thread."""
-        self._settled.set()
+        self._given_up = True  # without a lock, which `open` may hold when a signal's handler calls this
         self._inbox.wake()
 
     @property
