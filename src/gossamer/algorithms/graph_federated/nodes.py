@@ -202,7 +202,7 @@ class ServerState:
     held : int or None
         The newest round in which all agents that were asked were away, and that waited for the first to come back.
     empty : int
-        Rounds without an update: nobody answered, or there was no sum that could be used.
+        Rounds that passed without an update: nobody answered, or there was no sum that could be used.
     """
 
     own: Model | Confined
@@ -406,13 +406,11 @@ class ServerNode(EndingNode):
     def gathered(self, total: Confined | None, answers: int) -> Effects:
         """Line 6: psi. The sum is divided by L, however many have answered."""
         s, count = self.state, self.sampling.sampled
-        s.unanswered += count - answers
+        s.answers, s.unanswered = answers, s.unanswered + count - answers
         if self.timeout is not None:
             yield CancelTimer("agents")
         if total is not None:
             s.own = s.own + shortened(total.astype(np.float64), self.reach.total) / count
-        else:
-            s.empty += 1
         s.total, s.phase, s.links = None, "releasing", 0
         yield from self.release()
 
@@ -513,7 +511,7 @@ class ServerNode(EndingNode):
             behind = max(s.round - newest.round, 0)
             s.staleness_sum += behind
             s.staleness_most = max(s.staleness_most, behind)
-        s.round += 1
+        s.round, s.empty = s.round + 1, s.empty + (s.answers == 0)
         yield from self.begin()
 
     # Averaging at the end, of what was sent already

@@ -166,7 +166,24 @@ def test_a_round_without_any_agent_is_noised_and_sent_too() -> None:
     (asked,) = node.handle(Received("b", Declined()), 0.0)
     assert isinstance(asked, Release)
     assert not asked.vector.values.any()
-    assert node.state.empty == 1  # and a report counts it among those that came to nothing
+
+
+def test_a_round_without_any_agent_counts_once_it_is_over() -> None:
+    """Until then as many are made as before: who watches sees no round taken back, and counts those in a row."""
+    node = server()
+    node.handle(Started(), 0.0)
+    through_a_round(node)
+    found = [node.rounds_made]
+    for agent in AGENTS:
+        effects = node.handle(PeerDown(agent, "gone"), 0.0)
+    found.append(node.rounds_made)  # it waits for its noise, and then for its neighbours
+    (asked,) = [e for e in effects if isinstance(e, Release)]
+    node.handle(Completed(asked.id, asked.vector, 1), 0.0)
+    found.append(node.rounds_made)
+    for neighbour in ("left", "right"):
+        node.handle(Received(neighbour, Combine(1, released(0.0, 0.0))), 0.0)
+    assert found == [(1, 0, 3)] * 3
+    assert node.rounds_made == (1, 1, 3)
 
 
 @pytest.mark.parametrize("at", ["the start of a round", "its middle"])
