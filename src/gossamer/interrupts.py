@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -80,17 +79,18 @@ def heard_in_compilers() -> Iterator[None]:
 
     Python runs a handler between two of its own steps, and a compiler makes large functions in one.
     """
-    ours = signal.getsignal(signal.SIGINT) in (_leave, _interrupt)
+    ours = signal.getsignal(signal.SIGINT) in (_leave, _interrupt) and hasattr(os, "set_blocking")
     if not ours or threading.current_thread() is not threading.main_thread():
         yield
         return
     told, tells = os.pipe()
+    over = threading.Event()
     os.set_blocking(tells, False)
 
     def watch() -> None:
         while number := os.read(told, 1):
-            if number[0] in _SIGNALS and not _State.orderly:
-                time.sleep(0.3)  # the handler may come first
+            # The handler may come first, and have the block left.
+            if number[0] in _SIGNALS and not _State.orderly and not over.wait(0.3):
                 _leave(number[0], None)
         os.close(told)
 
@@ -99,6 +99,7 @@ def heard_in_compilers() -> Iterator[None]:
     try:
         yield
     finally:
+        over.set()
         signal.set_wakeup_fd(before)
         os.close(tells)
 

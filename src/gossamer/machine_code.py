@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import pickle
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,21 +21,39 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from gossamer.errors import RunWarning
 from gossamer.interrupts import heard_in_compilers
+from gossamer.version import __version__
 
 _LOG = logging.getLogger("gossamer.waits")
 
 
 class _Files(IndexDataCacheFile):
-    """Files of one function, each of which ends with its digest, since a flipped bit may do anything once it runs."""
+    """Files of one function, each of which ends with its digest, since a flipped bit may do anything once it runs.
+
+    The source's stamp is in it: a process that ends between writing the index and the code leaves that of the source
+    before, to which the new index leads.
+    """
 
     def _dump(self, obj: Any) -> bytes:
         content: bytes = super()._dump(obj)
-        return content + hashlib.sha256(content).digest()  # who unpickles it leaves that
+        return content + self._digest(content)  # who unpickles it leaves that
+
+    def _digest(self, content: bytes) -> bytes:
+        return hashlib.sha256(repr(self._source_stamp).encode() + content).digest()
+
+    def _check(self, content: bytes, name: str) -> None:
+        if self._digest(content[:-32]) != content[-32:]:
+            raise ValueError(f"{name} has changed")
+
+    def _load_index(self) -> Any:
+        found = super()._load_index()
+        if found:
+            with open(self._index_path, "rb") as file:
+                pickle.load(file)  # numba's version
+                self._check(file.read(), self._index_name)
+        return found
 
     def _load_data(self, name: str) -> Any:
-        content = Path(self._data_path(name)).read_bytes()
-        if hashlib.sha256(content[:-32]).digest() != content[-32:]:
-            raise ValueError(f"{name} has changed")
+        self._check(Path(self._data_path(name)).read_bytes(), name)
         return super()._load_data(name)
 
 
@@ -43,7 +62,8 @@ class _Kept(FunctionCache):
 
     def __init__(self, function: Any, takes: str) -> None:
         super().__init__(function)
-        stamp = "with digests", self._impl.locator.get_source_stamp()  # what has none is of another version
+        # An installation of another version may have the same source here, and others of what it calls.
+        stamp = "with digests", __version__, self._impl.locator.get_source_stamp()
         self._cache_file, self._takes = _Files(self._cache_path, self._impl.filename_base, stamp), takes
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -61,8 +81,8 @@ class _Kept(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
-        except OSError as error:
-            _warn_once(_UNKEPT.format(error.strerror or error))
+        except Exception as error:  # an index that is damaged, too, where it could not be emptied
+            _warn_once(_UNKEPT.format(getattr(error, "strerror", None) or error))
 
 
 def compiled(*signatures: Any, takes: str = "", keep: bool = True, **options: Any) -> Callable[[Any], Any]:
@@ -90,10 +110,10 @@ def compiled(*signatures: Any, takes: str = "", keep: bool = True, **options: An
             _warn_once(_UNKEPT.format("no folder for it can be written"))
             if takes:
                 _tell_once(f"compiling {takes}")
-        with heard_in_compilers():
-            for signature in signatures:
-                found.compile(signature)
         if signatures:
+            with heard_in_compilers():
+                for signature in signatures:
+                    found.compile(signature)
             found.disable_compile()
         return found
 

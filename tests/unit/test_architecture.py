@@ -36,7 +36,7 @@ PARTIES = "deployment/founding deployment/owner deployment/peers deployment/part
 _ALONE = ("arrays", "errors", "interrupts", "version", "threads", "notebooks")
 MAY_IMPORT = {
     **dict.fromkeys(_ALONE, ""),
-    "machine_code": "errors interrupts",
+    "machine_code": "errors interrupts version",
     **dict.fromkeys(("vector_loops", "normals"), "machine_code"),
     "files": "errors",
     "extras": "errors version",
