@@ -57,14 +57,14 @@ def kept(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments)
         if text not in memory:
             path = home() / hashlib.sha256(f"{function.__name__} {text}".encode()).hexdigest()
-            if path.exists():
+            with suppress(OSError):  # nothing is kept of it, or it is another user's: some tests take its part
                 memory[text] = pickle.loads(path.read_bytes())
-            else:
-                memory[text] = function(*arguments)
-                part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-                with suppress(FileNotFoundError):  # runs of other states of the sources may have deleted the folder
-                    part.write_bytes(pickle.dumps(memory[text]))
-                    part.replace(path)  # another process, or thread, may write the same
+        if text not in memory:
+            memory[text] = function(*arguments)
+            part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+            with suppress(OSError):  # runs of other states of the sources may have deleted the folder, too
+                part.write_bytes(pickle.dumps(memory[text]))
+                part.replace(path)  # another process, or thread, may write the same
         return memory[text]
 
     found.cache_clear = function.cache_clear  # type: ignore[attr-defined]

@@ -197,7 +197,7 @@ def test_an_organiser_whose_key_lies_elsewhere(tmp_path: Path) -> None:
     found(tmp_path, spec=SPEC, parties=PARTIES, broker=BROKER, organiser=IDENTITIES["d"])
     with pytest.raises(CallerError, match=r"there is no organiser.key; name the folder"):
         reissue(tmp_path, {})
-    with pytest.raises(InvitationError, match="expected the organiser with fingerprint"):
+    with pytest.raises(CallerError, match="expected the key of this federation's organiser, with fingerprint"):
         reissue(tmp_path, {}, organiser=IDENTITIES["a"])
     assert reissue(tmp_path, {}, organiser=IDENTITIES["d"]).organiser == IDENTITIES["d"].public_key
 
