@@ -235,7 +235,11 @@ def test_edges_that_nobody_uses_are_told_whoever_makes_the_run(engine: str) -> N
     assert DroppedEdges in [one.category for one in told]
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [population_runtime.AT_ONCE, 5])
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Its receipts, too: where it was kept, and how often, is not in them."""
+    monkeypatch.setattr(population_runtime, "AT_ONCE", at_once)
+
     class Interrupting(Lines):
         def updated(self, updates: int) -> None:
             if updates >= 20:

@@ -15,8 +15,8 @@ there. The last line has the whole state, the *head*, and the party's signature 
 | `head` | the end |
 
 Parties with equal plans have one line, with a list of their names. Of a population that one loop computes, so have
-parties that released alike since the lines before: ``number`` is that of each one's first release, ``count`` how many
-each made, and the time is when it was written down.
+parties that released alike since the run was looked at before: ``number`` is that of each one's first release,
+``count`` how many each made, and the time is when the run was looked at again.
 
 Times are those of the schedule: virtual, or public deadlines, and never when something was computed. Where a guarantee
 holds only if the schedule is secret there are none. Receipts of a deployment have none either, and random digits
@@ -112,7 +112,7 @@ class Book(Noting, Kept):
     clock : callable
         Seconds since the start, by the schedule.
     late : callable
-        Notes what is noted only when lines are asked for.
+        Notes what is noted only when somebody looks.
     """
 
     changing = ("_chain", "_laws", "_numbers")
@@ -164,10 +164,15 @@ class Book(Noting, Kept):
     def after_restore(self) -> None:
         self._begun, self._new, self._newest = True, [], (None, None, None)
 
-    def written(self) -> str:
-        """Lines of all that was added since they were asked for; first those of the plans."""
+    def written(self, *, late: bool = True) -> str:
+        """Lines of all that was added since they were asked for; first those of the plans.
+
+        Whoever asks at a moment that the run does not decide asks without what is noted `late`, which goes into other
+        lines then.
+        """
         lines = [] if self._begun else list(self._plan_lines())
-        self.late()
+        if late:
+            self.late()
         self._begun, new, self._new = True, self._new, []
         places = iter(new)
         for one in zip(places, places, places, places, places, strict=True):

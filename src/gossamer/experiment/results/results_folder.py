@@ -7,8 +7,8 @@
 | `guarantee.json` | all that is proved, with its profile, for programs (`privacy.guarantee_card`) |
 | `metrics.jsonl` | a line an evaluation |
 | `metrics.csv` | the same as a table, for programs that read no JSON |
-| `ledger.jsonl` | a line for each kind of release of each node |
-| `receipts.jsonl` | a line for each release, in a chain that strangers can check (`sides.receipts`) |
+| `ledger.jsonl` | a line for each kind of release of each node, of very many for all that are alike |
+| `receipts.jsonl` | a line for each release, or for many, in a chain that strangers can check (`sides.receipts`) |
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
@@ -212,9 +212,9 @@ class ResultsFolder:
         self._card = guarantee_card.GuaranteeCard.of(guarantees, mechanism, __version__, software, run=run)
         self.write(guarantee_card.FILE, self._card.to_json())
 
-    def add_receipts(self, book: receipts.Book) -> None:
-        """Write down the receipts that were added to a book."""
-        append(self.path / receipts.FILE, book.written())
+    def add_receipts(self, book: receipts.Book, *, late: bool = True) -> None:
+        """Write down the receipts that were added to a book, as `Book.written` gives them."""
+        append(self.path / receipts.FILE, book.written(late=late))
 
     def end_receipts(self, book: receipts.Book) -> None:
         """Write down the end of a book, and have the guarantee name it."""
