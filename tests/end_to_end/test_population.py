@@ -78,6 +78,15 @@ def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) 
     assert checked["releases"] == 48
 
 
+def test_a_node_that_begins_after_the_end_of_the_run_has_released_nothing(tmp_path: Path) -> None:
+    changes = {"algorithm": {"name": "gossip", "nodes": 8, "batch_size": 2}, "stop": {"virtual_seconds": 0.4}}
+    made = [run(tmp_path / one, compute={"engine": one}, **changes).summary for one in ("simulator", "compiled")]
+    assert made[0]["privacy"] == made[1]["privacy"]
+    assert {node["releases"] for node in made[1]["privacy"]["nodes"].values()} == {0, 1}
+    ledgers = [(tmp_path / one / "ledger.jsonl").read_text() for one in ("simulator", "compiled")]
+    assert ledgers[0] == ledgers[1]
+
+
 def test_of_very_many_nodes_those_that_are_alike_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (population_runtime, pool, records, summary):
         monkeypatch.setattr(module, "MOST_NAMED", 7)

@@ -401,6 +401,8 @@ class _Ledgers:
     def _alike(self) -> Iterator[tuple[IndexArray, dict[Any, int]]]:
         charged, sides = self._population.own[:, loop.CHARGED], self._population.sides
         for nodes in alike(sides.asked, charged):
-            (kind,) = sides.charges[nodes[0]].kinds
-            count = int(charged[nodes[0]])
-            yield nodes, {kind: count} if count else {}
+            counts = dict[Any, int]()
+            if count := int(charged[nodes[0]]):
+                (kind,) = sides.charges[nodes[0]].kinds  # none of a node that begins after the run
+                counts[kind] = count
+            yield nodes, counts
