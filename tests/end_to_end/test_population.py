@@ -14,7 +14,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.cli import main
-from gossamer.errors import RunWarning
+from gossamer.errors import DataError, RunWarning
 from gossamer.experiment.preparation import population
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
@@ -22,6 +22,7 @@ from gossamer.experiment.results import records, summary
 from gossamer.experiment.runs.running import sources_of
 from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.experiment.specs.spec_file import spec_of
+from gossamer.report.records import read_record
 from gossamer.runtimes import population as population_runtime
 from gossamer.runtimes import population_loop
 from gossamer.runtimes.population import Population
@@ -101,6 +102,12 @@ def test_of_very_many_nodes_those_that_are_alike_are_one_line(tmp_path: Path, mo
         assert found["ended"] == {"quota": 8}
         assert found["privacy"]["spread"]["releases"] == {"least": 6, "median": 6, "most": 6}
     assert verify(tmp_path / "compiled")["follows"]
+    epochs = read_record(tmp_path / "compiled").metrics["epochs"]
+    assert epochs[-1] == pytest.approx(48 * 2 / 96)  # a fifth of 120 examples is for tests
+    with (tmp_path / "compiled" / "nodes.npz").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(DataError, match=r"compiled: nodes\.npz was changed since the run"):
+        gs.repeat_run(tmp_path / "compiled", tmp_path / "again", data=DATA)
 
 
 def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -459,7 +459,7 @@ def _schedules(problem: Problem[Any], quotas: dict[str, int] | None) -> dict[str
 def _counts(
     problem: Problem[Any], schedules: Mapping[str, Schedule], laws: Mapping[str, Mechanism]
 ) -> dict[str, Counts]:
-    """The releases of each node, those before the run included; nodes alike have one value."""
+    """The releases of each node, those before the run included; nodes that share a schedule have one value."""
 
     @once
     def counted_for(law: Mechanism, schedule: Schedule) -> Counts:

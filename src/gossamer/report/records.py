@@ -36,11 +36,12 @@ def updates_in_epoch(folder: Path, summary: Mapping[str, Any]) -> float | None:
 def _updates(lines: list[dict[str, Any]], updates: int, parameters: int) -> float | None:
     taken = [line for line in lines if line.get("size") == parameters]  # others found a scale, before the run
     whole = any("protects" in line or "unit" in line for line in taken)
-    nodes = Counter(line["node"] for line in taken)
+    alike = [line["node"] if isinstance(line["node"], list) else [line["node"]] for line in taken]
+    nodes = Counter(name for names in alike for name in names)
     if not taken or not updates or whole or max(nodes.values()) > 1:
         return None
-    releases = sum(int(line["releases"]) for line in taken)
-    return updates / releases * sum(1 / _rate(line) for line in taken)
+    releases = sum(int(line["releases"]) * len(names) for line, names in zip(taken, alike, strict=True))
+    return updates / releases * sum(len(names) / _rate(line) for line, names in zip(taken, alike, strict=True))
 
 
 def _rate(line: Mapping[str, Any]) -> float:

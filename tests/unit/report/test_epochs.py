@@ -38,6 +38,13 @@ def test_an_epoch_is_as_many_batches_as_cover_all_shards(tmp_path: Path) -> None
     assert run(tmp_path / "b", fixed).metrics["epochs"] == pytest.approx([0, 1.5, 3])
 
 
+def test_nodes_that_are_alike_are_in_one_line_of_many(tmp_path: Path) -> None:
+    """Two of 120 examples and one of 240."""
+    sizes = {("node-0", "node-1"): 120, ("node-2",): 240}
+    ledger = [{**line("", 16, probability=BATCH / size), "node": [*names]} for names, size in sizes.items()]
+    assert run(tmp_path / "a", ledger).metrics["epochs"] == pytest.approx([0, 1.5, 3])
+
+
 def test_updates_of_several_steps_and_a_scale_that_was_found_before(tmp_path: Path) -> None:
     """8 updates of 6 steps each take as many examples."""
     scale = [{**line(node, 1, probability=1.0), "size": 2} for node in SHARDS]

@@ -229,6 +229,7 @@ class PrivacyReport:
         plan = self.plan
         columns: dict[str, Sequence[float]] = {
             "epsilon": [plan.epsilons[name] for name in names],
+            **({"would_be_epsilon": [plan.would_be[name] for name in names]} if plan.would_be else {}),
             "releases": [releases(name) for name in names],
             "planned_releases": [plan.releases[name] for name in names],
         }

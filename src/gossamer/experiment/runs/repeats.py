@@ -194,7 +194,7 @@ def _named_in(card: Path) -> str:
 # changed after the run; and so was a model that differs while every figure of it is the same.
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
-_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, "nodes.json")
+_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, "nodes.json", "nodes.npz")
 """What a result has only in a folder."""
 
 
