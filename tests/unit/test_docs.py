@@ -21,9 +21,11 @@ from tests.reference.pages import MODULE, OWN, blocks, own_module
 import gossamer as gs
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.cli.main import parser
+from gossamer.experiment.results import records, summary
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting import accountants
+from gossamer.sides import pool
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -295,7 +297,8 @@ def test_every_option_is_described(command: str) -> None:
     described = {re.findall(r"`([^` ]+)", row[0])[0] for row in rows[1:]}
     # What is hidden is there to be refused in words.
     actions = [action for action in commands()[command]._actions if action.help != argparse.SUPPRESS]
-    assert described == {str((action.option_strings or [str(action.metavar)])[-1]) for action in actions} - {"--help"}
+    spelled = [action.option_strings or [str(action.metavar)] for action in actions]
+    assert described == {next((one for one in names if one in described), names[-1]) for names in spelled} - {"--help"}
 
 
 # Tables
@@ -367,10 +370,18 @@ def test_every_assumption_is_explained() -> None:
         assert [line for line in (*guarantee.assumptions, guarantee.observer) if line not in text] == []
 
 
+WILD = {
+    "finished": "<node>",
+    "ended": "<reason>",
+    "privacy.nodes": "<node>",
+    "privacy.claims[].parameters": "<name>",
+}
+
+
 def keys(value: Any, path: str = "") -> Iterator[str]:
-    """The keys of nested data; names of nodes and parameters are wildcards."""
-    if isinstance(value, dict) and value:
-        wild = {"finished": "<node>", "privacy.nodes": "<node>", "privacy.claims[].parameters": "<name>"}.get(path)
+    """The keys of nested data; names of nodes and parameters are wildcards, and spreads are not gone into."""
+    if isinstance(value, dict) and value and path != "privacy.spread":
+        wild = WILD.get(path)
         for key, item in value.items():
             yield from keys(item, f"{path}.{wild or key}" if path else key)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
@@ -388,11 +399,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def very_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results as they are of more than 10,000 nodes."""
+    out = tmp_path_factory.mktemp("docs") / "many"
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pool, records, summary):
+            patch.setattr(module, "MOST_NAMED", 1)
+        algorithm = {"name": "gossip", "nodes": 2, "updates_per_node": 2}
+        gs.run(parse_spec({"algorithm": algorithm, "privacy": {"noise_multiplier": 2}}), out)
+    return out
+
+
 @pytest.mark.parametrize(
     "file", ["summary.json", "metrics.jsonl", "ledger.jsonl", "private.jsonl", "nodes.json", "timing.json"]
 )
-def test_every_key_of_the_results_is_described(folder: Path, file: str) -> None:
+def test_every_key_of_the_results_is_described(folder: Path, very_many: Path, file: str) -> None:
     found = [json.loads(line) for line in _documents(folder / file)]
+    if file == "summary.json":
+        found.append(json.loads((very_many / file).read_text()))
     expected = {key for document in found for key in keys(document)}
     described = {
         re.findall(r"`([^`]+)`", row[0])[0]
@@ -407,9 +432,11 @@ def _documents(path: Path) -> list[str]:
     return text.splitlines() if path.suffix == ".jsonl" else [text]
 
 
-def test_every_file_of_the_results_is_described(folder: Path) -> None:
+def test_every_file_of_the_results_is_described(folder: Path, very_many: Path) -> None:
     overview = next(tables((DOCS / "how-to" / "results.md").read_text(encoding="utf-8")))
-    assert {row[0].strip("`") for row in overview[1:]} == {path.name for path in folder.iterdir()}
+    assert {row[0].strip("`") for row in overview[1:]} == {
+        path.name for where in (folder, very_many) for path in where.iterdir()
+    }
 
 
 # The changelog
