@@ -292,11 +292,11 @@ def kept_authority(folder: Path) -> Authority:
         raise CallerError(
             f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
         ) from None
-    key = folder / papers.AUTHORITY_KEY
     try:
-        return Authority.load(certificate, read_private(key))
+        return Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
     except SpecError as error:
-        raise CallerError(f"{key}: {error}; put back the two that were made together") from None
+        both = f"{papers.AUTHORITY_CERTIFICATE} and {papers.AUTHORITY_KEY}"
+        raise CallerError(f"{folder}: {error}; put back {both}, which were made together") from None
 
 
 # One broker for several federations: an authority of its own, and certificates that name the run.
