@@ -148,10 +148,15 @@ class Simulator(VirtualLoop):
         return 2 * self.world.links.silence * max(1, len(self.world.servers))
 
     def proceed(self, most: int) -> int:
-        """Let the next events happen, up to ``most`` of them and to the next update; how many did."""
+        """Let the next events happen, up to ``most`` of them and to the next update or call of the data sides, which
+        may take long; how many did."""
         heap, at_once, working, counters, happened = self._heap, self._at_once, self._working, self.counters, 0
-        before = counters.updates
-        while happened < most and counters.updates == before and (heap or at_once) and (working or not self.settled):
+        before, calls = counters.updates, counters.calls
+        while (
+            (happened < most and counters.updates == before and counters.calls == calls)
+            and (heap or at_once)
+            and (working or not self.settled)
+        ):
             # Not by way of `step`: nothing else happens as often.
             first = at_once and (not heap or at_once[0] < heap[0])
             self.now, _, action, name, what = at_once.popleft() if first else heappop(heap)

@@ -141,6 +141,18 @@ def test_the_first_that_falls_due_has_all_pending_computed(width: int, calls: li
     assert computer.widths == calls
 
 
+def test_a_run_is_looked_at_after_each_call_of_the_data_sides() -> None:
+    """Where a server counts the updates, many calls may lie between two of these, and an interrupt waits for one."""
+    task = Compute(Gradient(1, Public(np.zeros(3)), QUERY))
+    nodes: dict[str, Node] = {f"n{i}": Scripted(f"n{i}", {Started: [task]}) for i in range(5)}
+    computer = Counting()
+    world = World(SpeedSettings(name="lognormal", stagger=0), width=2)
+    simulator, called = Simulator(nodes, computer, world, count=lambda servers: 0), []
+    while simulator.proceed(100):
+        called.append(len(computer.widths))
+    assert called[:3] == [1, 2, 3]
+
+
 def test_nothing_is_computed_that_never_falls_due() -> None:
     task = Compute(Gradient(1, Public(np.zeros(3)), QUERY))
     computer = Counting()
