@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -353,6 +354,13 @@ def test_a_file_that_is_no_text_is_written_again(tmp_path: Path) -> None:
     path.write_bytes(b"damaged\xff")
     compiled._keep(path, "whole")
     assert path.read_text(encoding="utf-8") == "whole"
+
+
+def test_damaged_bytecode_of_an_earlier_process_stops_nobody(tmp_path: Path) -> None:
+    (path := tmp_path / "chain_of_a_test.py").write_text("run = 1\n")
+    bytecode = Path(py_compile.compile(str(path), doraise=True))
+    bytecode.write_bytes(bytecode.read_bytes()[:-8])
+    assert compiled._loaded(path).run == 1
 
 
 def test_a_kernel_is_named_by_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
