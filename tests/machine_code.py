@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,9 @@ def kept_for(name: str, sources: Iterable[Path], *versions: str) -> Path:
     found = root / digest.hexdigest()[:16]
     found.mkdir(parents=True, exist_ok=True)
     os.utime(found)
-    for old in sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another run deletes them, too
+        for old in sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
     return found
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from tests import kept_figures
+from tests import kept_figures, machine_code
 
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
@@ -66,6 +66,15 @@ def test_a_folder_that_another_run_has_deleted_stops_nobody(monkeypatch: pytest.
     monkeypatch.setattr(kept_figures, "home", lambda: tmp_path / "gone")
     found = kept_figures.kept(lru_cache(maxsize=0)(lambda *arguments: arguments))
     assert [found(1.0), found(1.0)] == [(1.0,), (1.0,)]
+
+
+def test_a_folder_that_two_runs_delete_stops_neither(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for number in range(9):
+        (tmp_path / "some" / str(number)).mkdir(parents=True)
+    there = [*(tmp_path / "some").iterdir(), tmp_path / "some" / "gone"]
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(there))
+    assert machine_code.kept_for("some", []).is_dir()
 
 
 def test_two_threads_may_want_one_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
