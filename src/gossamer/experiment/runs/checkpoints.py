@@ -179,7 +179,7 @@ def _patience(found: Any) -> Patience:
 
 MOST = 1 << 34
 """Most bytes of a checkpoint."""
-_FIRST = b"gossamer checkpoint 4\n"
+_FIRST = b"gossamer checkpoint 5\n"
 _MOST_HEADER = 1 << 20
 
 

@@ -226,7 +226,7 @@ _LOWERED = "if that is lost, lower the policy's epsilon by what runs were charge
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=6,
+    version=7,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL, "
         "series BLOB NOT NULL)",

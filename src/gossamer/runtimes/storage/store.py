@@ -104,7 +104,7 @@ _LONG = 1 << 16  # bytes that are worth a row of their own
 FORMAT = Format(
     what="the store",
     identifier=int.from_bytes(b"GSMS"),
-    version=4,
+    version=5,
     tables=(
         "CREATE TABLE journal (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
         "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
