@@ -34,7 +34,7 @@ from gossamer.errors import (
     whole_number,
 )
 from gossamer.privacy.mechanisms import BatchSampling, Mechanism, ReleaseKind
-from gossamer.protocol.encoding import register, value
+from gossamer.protocol.encoding import register
 from gossamer.vectors import ALL, Confined, Coordinates, Masked, Model, Public, Released
 
 register("coordinates")(Coordinates)
@@ -111,7 +111,7 @@ class AtModel:
 
 
 @register("task.gradient")
-@value
+@dataclass(frozen=True, slots=True)
 class Gradient(AtModel):
     """One noisy mean of clipped gradients, at ``model``.
 
@@ -596,7 +596,7 @@ UpdateQuery = LocalQuery | TrainingQuery
 
 
 @register("task.local_update")
-@value
+@dataclass(frozen=True, slots=True)
 class LocalUpdate(AtModel):
     """The update of local work from ``model``: the last model less the first, [size].
 
@@ -616,7 +616,7 @@ class LocalUpdate(AtModel):
 
 
 @register("task.clipped_update")
-@value
+@dataclass(frozen=True, slots=True)
 class ClippedUpdate(LocalUpdate):
     """A `LocalUpdate` that is clipped as a whole to ``bound``, as a clip moves from round to round.
 

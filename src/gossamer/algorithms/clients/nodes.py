@@ -23,7 +23,7 @@ from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import Gradient, LocalUpdate, Query, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
-from gossamer.protocol.encoding import register, value
+from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, on
@@ -91,7 +91,7 @@ class Halt(Message):
 
 
 @register("task.noised_update")
-@value
+@dataclass(frozen=True, slots=True)
 class NoisedUpdate(LocalUpdate):
     """A local training's update that the data side clips and noises as a whole: a release for everybody."""
 
