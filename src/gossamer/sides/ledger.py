@@ -244,9 +244,9 @@ class Ledger:
 
 def in_groups(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of ``ledger.jsonl``, those that are alike but for the node as one with a list of nodes."""
-    found: dict[Any, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for line in lines:
-        key = tuple(item for item in line.items() if item[0] != "node")
+        key = repr([item for item in line.items() if item[0] != "node"])
         found.setdefault(key, {**line, "node": []})["node"].append(line["node"])
     return [*found.values()]
 
