@@ -38,8 +38,6 @@ tuple_of: Any = types.Tuple  # it has no types of its own
 FACTS = tuple_of((int64[::1], int64[::1], uint64[:, ::1], float64[:, ::1]))
 """What a handler is told of a run: where the peers of each node begin, and they; keys of its draws; and learning rates,
 by a row and the number of updates."""
-POPULATION = "the loop of populations to machine code, which takes about a minute"
-"""Words on what is compiled before the first population."""
 HANDLER = types.FunctionType(void(VECTORS, NUMBERS, FACTS, int64, int64, int64, int64, int64[::1]))
 """(vectors [nodes, kinds, size], numbers [nodes, fields], facts, event, node, sender, message, what it asks for)."""
 

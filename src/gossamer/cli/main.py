@@ -6,6 +6,7 @@
 | 1 | something else went wrong |
 | 2 | the caller's mistake: a spec, a file, an argument, a place that cannot be written |
 | 3 | a ledger refused a release |
+| 4 | a run is over, and did not come to the end of its plan |
 | 130 | interrupted |
 """
 

@@ -80,13 +80,17 @@ def _words(record: NodeRecord) -> str:
     messages = sum(one.times for one in record.spans if one.kind == "sending")
     shares = {kind: 100 * seconds / whole if whole else 0.0 for kind, seconds in spent.items()}
     rest = max(0.0, 100 - sum(shares.values()))
+    drawn = len(record.shown)
+    whose = (
+        "its nodes"
+        if drawn == record.total
+        else f"the {drawn} of {record.total:,} nodes that are drawn, evenly chosen,"
+    )
     said = (
-        f"Timeline of {record.run}: in {record.seconds:.6g} virtual seconds its nodes computed "
+        f"Timeline of {record.run}: in {record.seconds:.6g} virtual seconds {whose} computed "
         f"{shares['computing']:.0f} % of the time, waited {rest:.0f} % and were away {shares['away']:.0f} %; they sent "
         f"{messages:,} messages."
     )
-    if len(record.shown) < record.total:
-        said += f" Drawn are {len(record.shown)} of {record.total:,} nodes, evenly chosen."
     if record.merged_within:
         said += f" What a node began within {record.merged_within:.3g} s is drawn as one, as long as all of it."
     return said

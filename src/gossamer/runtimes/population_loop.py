@@ -24,7 +24,6 @@ from gossamer.algorithms.population import (
     MESSAGE,
     MODEL,
     NUMBERS,
-    POPULATION,
     RECEIVED,
     REFUSED,
     SEND,
@@ -154,7 +153,7 @@ def begin(now, node, own, spent, model, found, speeds, sides, data, scratch, cou
     return spent[TOOK]
 
 
-@compiled(_SIGNATURE, takes=POPULATION)
+@compiled(_SIGNATURE, takes="the loop of populations to machine code, which takes about a minute")
 def proceed(  # type: ignore[no-untyped-def]
     clock, counts, heap, nodes, times, vectors, numbers, facts, speeds, sides, data, links, handler, until, buffers
 ):

@@ -59,8 +59,8 @@ def test_figures_say_what_happened(tmp_path: Path) -> None:
     assert found is not None
     words = {figure.name: figure.description for figure in found.figures}
     assert list(words) == ["timeline", "staleness", "topology", "nodes"]
-    assert "computed 12 % of the time, waited 38 % and were away 50 %; they sent 1 messages" in words["timeline"]
-    assert "Drawn are 2 of 4 nodes" in words["timeline"]
+    assert "the 2 of 4 nodes that are drawn, evenly chosen, computed 12 % of the time" in words["timeline"]
+    assert "waited 38 % and were away 50 %; they sent 1 messages." in words["timeline"]
     assert "Of 8 updates 38 % had a staleness of 0, half had at most 1, and none more than 2." in words["staleness"]
     assert "4 nodes and 4 edges" in words["topology"]
     assert "from 0.0\u00a0% (node-0) to 75.0\u00a0% (node-1)" in words["nodes"]

@@ -38,7 +38,6 @@ from gossamer.algorithms.population import (
     MESSAGE,
     MODEL,
     MOST_RATES,
-    POPULATION,
     RECEIVED,
     REFUSED,
     SEND,
@@ -124,7 +123,7 @@ def _settle(vectors, own, node):  # type: ignore[no-untyped-def]
     own[OPEN] = 0
 
 
-@compiled(HANDLER.signature, takes=POPULATION)
+@compiled(HANDLER.signature, takes="gossip's rules for populations to machine code")
 def handle(vectors, numbers, facts, event, node, sender, message, asks):  # type: ignore[no-untyped-def]
     """Carry out what a node does when an event comes; see `algorithms.population.HANDLER`."""
     own = numbers[node]

@@ -71,7 +71,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join([*names[:_MOST], "..."] if len(names) > _MOST else names)
+    more = len(names) - _MOST
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_MOST])} and {more:,} others"
 
 
 def _plain(line: str) -> str:
