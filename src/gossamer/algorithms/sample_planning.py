@@ -450,8 +450,8 @@ def _schedules(problem: Problem[Any], quotas: dict[str, int] | None) -> dict[str
         def taken(examples: int, counts: tuple[tuple[int, int], ...]) -> Schedule:
             return {sampling_of(problem.spec, examples, batch): number for batch, number in counts}
 
-        counted = problem.workload.counts
-        return {n: taken(size, tuple(counted(n, quotas[n]).items())) for n, size in problem.shard_sizes.items()}
+        counts_of = problem.workload.counts
+        return {n: taken(size, tuple(counts_of(n, quotas[n]).items())) for n, size in problem.shard_sizes.items()}
     counts = problem.dry_run(stop, quotas).counts
     return {name: {kind.sampling: n for kind, n in counts.get(name, {}).items()} for name in problem.names}
 

@@ -15,14 +15,14 @@ from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 
+NumberArray = npt.NDArray[Any]
+
 # A timeline of some nodes that never grows: spans that began close to each other become one when there are too many.
 #
 # A span is kept with its start and its seconds. Once there are more than `SPANS`, those of one node and kind that began
 # in the same *step* of time are one: it starts where the first of them did and has the seconds of all, so that no
 # second is lost or counted twice, and no span reaches beyond the last that it was made of. Steps double until there are
 # few enough.
-
-NumberArray = npt.NDArray[Any]
 
 NODES, SPANS = 50, 2_000
 """Most nodes of a timeline, and most spans."""

@@ -362,7 +362,7 @@ def alike(*columns: npt.NDArray[Any]) -> list[IndexArray]:
     return np.split(order, np.flatnonzero(np.diff(first[which.ravel()][order])) + 1)
 
 
-class Counted(NamedTuple):
+class NodeCharges(NamedTuple):
     """Charges of a node: its name, and how often each law was charged."""
 
     owner: str
@@ -380,11 +380,11 @@ class _Ledgers:
         return int(self._population.own[self._population.nodes.place(node), loop.CHARGED])
 
     @property
-    def ledgers(self) -> list[Counted]:
+    def ledgers(self) -> list[NodeCharges]:
         """Ledgers, in the order of the parties."""
-        names, found = self._population.names, dict[int, Counted]()
+        names, found = self._population.names, dict[int, NodeCharges]()
         for nodes, counts in self._alike():
-            found |= {node: Counted(names[node], counts) for node in nodes.tolist()}
+            found |= {node: NodeCharges(names[node], counts) for node in nodes.tolist()}
         return [found[node] for node in range(len(names))]
 
     def lines(self) -> Iterable[dict[str, Any]]:

@@ -130,7 +130,6 @@ class Book(Noting, Kept):
         self.late: Callable[[], None] = lambda: None
         self._plans, self._run, self._timed, self._key, self._nonce = plans, run, timed, key, nonce
         self._chain, self._laws, self._numbers = Chain(), dict[str, int](), dict[str, int]()
-        self._owners: dict[int, tuple[str, ...]] = {}  # of plans by identity, since most of many parties share one
         self._begun = False
         self._new: list[Any] = []  # flat, five places a receipt: nothing for the collector of garbage to walk through
         self._kinds: dict[Kind, Kind] = {}
@@ -190,7 +189,7 @@ class Book(Noting, Kept):
     def _plan_lines(self) -> Iterator[str]:
         yield self._chain.of({"receipts": FORMAT, "run": self._run, "key": self._key})
         equal: dict[str, list[str]] = {}
-        said: dict[int, str] = {}
+        said: dict[int, str] = {}  # by identity: most of many parties share one plan
         for name, plan in self._plans.items():
             if (text := said.get(id(plan))) is None:
                 yield from self._new_laws(plan)
@@ -221,11 +220,9 @@ class Book(Noting, Kept):
             found[number] = found.get(number, 0) + count
         return found
 
-    def _whose(self, plan: SidePlan) -> tuple[str, ...]:
-        if (found := self._owners.get(id(plan))) is None:
-            charges = plan.charges()
-            found = self._owners[id(plan)] = () if charges is None else charges.owners
-        return found
+    def _whose(self, party: str) -> tuple[str, ...]:
+        charges = self._plans[party].charges()
+        return () if charges is None else charges.owners
 
     def _law_lines(self, kind: Kind) -> Iterator[str]:
         if (text := _text(kind)) not in self._laws:
@@ -235,12 +232,11 @@ class Book(Noting, Kept):
     def _receipt_lines(
         self, lines: list[str], name: str | list[str], task: type, receipt: Receipt, time: float, count: int
     ) -> None:
-        first = name if isinstance(name, str) else name[0]
+        names = [name] if isinstance(name, str) else name
+        first = names[0]
         number = self._numbers.get(first, 0) + 1
-        if isinstance(name, str):
-            self._numbers[name] = number
-        else:
-            self._numbers.update(dict.fromkeys(name, number + count - 1))
+        for one in names:
+            self._numbers[one] = number + count - 1
         kind, clip = receipt.kind, receipt.clip
         known = self._newest
         if task is not known[0] or kind is not known[1] or clip != known[2]:  # nearly always all are as before
@@ -248,11 +244,11 @@ class Book(Noting, Kept):
             limit = "null" if clip is None or clip == math.inf else repr(clip)
             self._words = f'"query": {json.dumps(task.__name__)}, "law": {self._laws[_text(kind)]}, "clip": {limit}'
             self._newest = task, kind, clip
-        if not isinstance(name, str):
-            of = json.dumps(name if name[1:] else first)
-        elif (of := self._quoted.get(name, "")) == "":
-            of = self._quoted[name] = json.dumps(name)
-        some = receipt.owners and receipt.owners != self._whose(self._plans[first])
+        if len(names) > 1:
+            of = json.dumps(names)
+        elif (of := self._quoted.get(first, "")) == "":
+            of = self._quoted[first] = json.dumps(first)
+        some = receipt.owners and receipt.owners != self._whose(first)
         owners = f', "owners": {json.dumps(receipt.owners)}' if some else ""
         nonce = "" if self._nonce is None else f', "nonce": "{self._nonce()}"'
         when = repr(time) if self._timed else "null"

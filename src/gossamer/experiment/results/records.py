@@ -112,12 +112,10 @@ class NodeRecords(Kept):
         found["neighbours"] = np.array([self._neighbours[name] for name in simulator.nodes])
         held = [name in plan.epsilons for name in simulator.nodes]
         releases = [simulator.computer.releases(name) for name in plan.epsilons]
-        found["releases"], found["epsilon_planned"] = np.zeros(len(held), np.int64), np.full(len(held), np.nan)
         epsilons = np.array([*plan.epsilons.values()])
-        found["releases"][held], found["epsilon_planned"][held] = (
-            releases,
-            np.where(np.isinf(epsilons), np.nan, epsilons),
-        )
+        found["releases"], found["epsilon_planned"] = np.zeros(len(held), np.int64), np.full(len(held), np.nan)
+        found["releases"][held] = releases
+        found["epsilon_planned"][held] = np.where(np.isinf(epsilons), np.nan, epsilons)
         return found
 
     def _rows(
