@@ -66,7 +66,7 @@ def run(
 def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) -> None:
     found = {name: run(tmp_path / name, compute={"engine": name}) for name in ("simulator", "compiled")}
     simulated, compiled = (found[name].summary for name in ("simulator", "compiled"))
-    assert [compiled.pop("engine"), simulated.pop("engine")] == ["compiled", "sim"]
+    assert [compiled.pop("engine"), simulated.pop("engine")] == ["compiled", "simulator"]
     for key in simulated.keys() - {"metrics", "gossip"}:
         assert compiled[key] == simulated[key]
     assert compiled["gossip"] == pytest.approx(simulated["gossip"])
@@ -112,12 +112,12 @@ def test_of_very_many_nodes_those_that_are_alike_are_one_line(tmp_path: Path, mo
 
 def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Lines()
-    assert run(progress=progress).summary["engine"] == "sim"
+    assert run(progress=progress).summary["engine"] == "simulator"
     assert progress.said == []
     monkeypatch.setattr(population, "LEAST", 8)
     assert run(progress=progress).summary["engine"] == "compiled"
     assert progress.said[0].startswith("engine: compiled")
-    assert run(compute={"engine": "simulator"}).summary["engine"] == "sim"
+    assert run(compute={"engine": "simulator"}).summary["engine"] == "simulator"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_what_it_does_not_take_the_simulator_makes_and_a_line_names_the_key(changes: Any, key: str) -> None:
     progress = Lines()
-    assert run(progress=progress, compute={"engine": "compiled"}, **changes).summary["engine"] == "sim"
+    assert run(progress=progress, compute={"engine": "compiled"}, **changes).summary["engine"] == "simulator"
     assert any(line.startswith(f"engine: simulator, because of {key}") for line in progress.said)
 
 
@@ -169,7 +169,7 @@ def test_a_repeat_is_made_by_what_made_the_run(tmp_path: Path, monkeypatch: pyte
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)
             gs.repeat_run(tmp_path / name, tmp_path / f"{name}-again", data=DATA)
-    assert engines == {"traced": "sim", "plain": "compiled"}
+    assert engines == {"traced": "simulator", "plain": "compiled"}
     with pytest.raises(
         gs.CallerError, match="made by the compiled loop, of which there is no trace; leave --trace out"
     ):
@@ -197,7 +197,7 @@ def test_a_scale_that_was_found_privately_has_the_first_number_of_each_ledger(tm
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)
         found = gs.run(SPEC | changes, tmp_path / "out", secret=SECRET, progress=progress)
-    assert found.summary["engine"] == "sim"
+    assert found.summary["engine"] == "simulator"
     assert any(line.startswith("engine: simulator, because of dataset.scale: private") for line in progress.said)
     assert verify(tmp_path / "out")["releases"] == 8 * 7
 

@@ -86,7 +86,7 @@ def test_a_run_writes_the_whole_folder(tmp_path: Path, algorithm: str) -> None:
     assert written == {**said, "run": head["run"], "party": None}
     assert card.mechanism == summary["privacy"]["mechanism"]
     assert entry.profile.profile.mu == pytest.approx(result.guarantee.mu, rel=1e-3)
-    assert (summary["algorithm"], summary["engine"], summary["nodes"]) == (algorithm, "sim", 4)
+    assert (summary["algorithm"], summary["engine"], summary["nodes"]) == (algorithm, "simulator", 4)
     assert summary["updates"] == 4 * 12
     assert {"seed", "messages", "bytes", "virtual_seconds"} <= set(summary)
     assert {

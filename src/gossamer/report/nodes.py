@@ -255,7 +255,7 @@ _SHARE = _COLOURED["test_accuracy"]
 
 def topology(record: NodeRecord, name: str) -> Figure | None:
     """Return the drawing, or None where there is nothing to draw, or far too much."""
-    if not record.edges or len(record.nodes) > MOST_NODES or len(record.edges) > MOST_EDGES:
+    if not record.edges or len(record.nodes) > MOST_NODES or record.joined > MOST_EDGES:
         return None
     nodes = [_with_speed(node) for node in record.nodes]
     shown = [figure for figure in _COLOURED if differs(nodes, figure)]
@@ -442,11 +442,11 @@ def _notes(told: Sequence[NodeRecord], found: int) -> list[str]:
     for record in told:
         if not record.nodes:
             said.append(f"{record.run} has {record.total:,} nodes, too many to tell of each.")
-        elif not record.edges and len(record.nodes) > 1:
-            said.append(f"Nobody is joined to anybody in {record.run}, or too many are to draw it.")
-        elif len(record.nodes) > MOST_NODES or len(record.edges) > MOST_EDGES:
+        elif not record.joined and len(record.nodes) > 1:
+            said.append(f"Nobody is joined to anybody in {record.run}.")
+        elif len(record.nodes) > MOST_NODES or record.joined > MOST_EDGES:
             said.append(
-                f"{record.run} has {len(record.nodes):,} nodes and {len(record.edges):,} edges, too many to draw who "
+                f"{record.run} has {len(record.nodes):,} nodes and {record.joined:,} edges, too many to draw who "
                 "was joined to whom."
             )
     return said

@@ -248,8 +248,10 @@ class NodeRecord:
         Number of nodes.
     nodes : sequence of mapping
         Figures of each node, by the names of ``nodes.json``; empty of very many.
+    joined : int
+        Number of pairs of nodes that were joined.
     edges : sequence of (int, int)
-        Pairs of nodes that were joined, as places in ``nodes``; empty of very many.
+        These pairs, as places in ``nodes``; empty of very many.
     staleness : mapping
         ``measured``, ``width`` and ``counts``; empty where there is none.
     clips : sequence of mapping
@@ -266,6 +268,7 @@ class NodeRecord:
     seconds: float
     total: int
     nodes: Sequence[Mapping[str, Any]] = field(repr=False)
+    joined: int
     edges: Sequence[tuple[int, int]] = field(repr=False)
     staleness: Mapping[str, Any] = field(repr=False)
     clips: Sequence[Mapping[str, float]] = field(repr=False)
@@ -319,6 +322,7 @@ def _parsed(run: str, found: Mapping[str, Any], owners: Mapping[str, str]) -> No
         _finite(found["virtual_seconds"]),
         int(found["totals"]["nodes"]),
         nodes,
+        int(found["totals"]["edges"]),
         edges,
         {**staleness, "counts": [int(n) for n in staleness["counts"]], "width": int(staleness["width"])}
         if staleness

@@ -144,7 +144,7 @@ class VirtualLoop(Kept):
     """
 
     changing: ClassVar[tuple[str, ...]] = ("now", "_scheduled", "_heap")
-    engine = "sim"
+    engine = "simulator"
     """Name of the engine in a summary."""
 
     def __init__(self, start: float) -> None:

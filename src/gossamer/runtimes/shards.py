@@ -317,7 +317,7 @@ class Shards(Kept):
         Way in which the staleness of updates is measured.
     """
 
-    engine = "sim"
+    engine = "simulator"
     changing = (
         *("now", "finished", "messages", "bytes", "windows", "idle", "counters", "activity"),
         *("_ages", "_last", "_waited", "_settling", "_working", "_under_way", "_shards"),

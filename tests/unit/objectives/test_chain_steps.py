@@ -18,7 +18,7 @@ from numba import njit
 pytest.importorskip("torch", reason="needs the extra torch")
 
 from gossamer.objectives.chains import layers as writers
-from gossamer.objectives.chains.kernels import OPTIONS, U
+from gossamer.objectives.chains.kernels import U
 
 PROGRAM = """
 import json, sys, warnings
@@ -108,6 +108,10 @@ def test_every_example_takes_the_same_steps() -> None:
 @pytest.mark.slow
 def test_steps_that_are_left_out_are_seen() -> None:
     assert counted("spoilt")["convolutions"][1] > 0
+
+
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+"""What the library compiles its loops with."""
 
 
 def branches(size: int) -> tuple[int, int]:

@@ -28,12 +28,13 @@ def node(number: int, **more: Any) -> dict[str, Any]:
 
 def document(nodes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     count = len(nodes)
+    edges = more.get("edges", [[n, (n + 1) % count] for n in range(count)])
     return {
         "virtual_seconds": 10.0,
-        "totals": {"nodes": count},
+        "totals": {"nodes": count, "edges": len(edges)},
         "staleness": {"measured": "arrival", "width": 1, "counts": [3, 4, 1]},
         "clips": [],
-        "edges": [[n, (n + 1) % count] for n in range(count)],
+        "edges": edges,
         "timeline": {
             "nodes": [one["name"] for one in nodes[:2]],
             "merged_within": 0.0,
@@ -111,15 +112,19 @@ def test_names_end_no_script(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
-    many = {**document(accurate(2)), "totals": {"nodes": 20_000}, "nodes": [], "edges": []}
+    many = {**document(accurate(2)), "totals": {"nodes": 20_000, "edges": 40_000}, "nodes": [], "edges": []}
     apart = document(accurate(3), edges=[])
     wide = document([node(n) for n in range(301)])
-    runs = [record(tmp_path / name, one) for name, one in (("a", many), ("b", apart), ("c", wide), ("d", apart))]
-    found = section_of_nodes(runs, False)
+    dense = {**apart, "totals": {"nodes": 3, "edges": 6_000}}  # of so many edges a run writes their number alone
+    runs = [record(tmp_path / name, one) for name, one in zip("abcde", (many, apart, wide, dense, apart))]
+    found = section_of_nodes(runs[:2] + runs[3:], False)
     assert found is not None
     said = "\n".join(found.values["notes"])
-    for words in ("a has 20,000 nodes", "joined to anybody in b", "c has 301 nodes", "first 3 of 4 runs"):
+    for words in ("a has 20,000 nodes", "joined to anybody in b", "d has 3 nodes and 6,000 edges", "first 3 of 4 runs"):
         assert words in said
+    found = section_of_nodes(runs[2:3], False)
+    assert found is not None
+    assert "c has 301 nodes" in "\n".join(found.values["notes"])
     assert [figure.name for figure in found.figures if figure.name.startswith("topology")] == []
 
 

@@ -368,7 +368,7 @@ def repeat_run(
         check_mark(path, mark(sources.noise), kept.run)
         check_tested(path, kept, prepared)
         with listening(prepared, plan, progress, trace) as listeners:
-            result = Run(prepared, plan, sources, folder, listeners, simulated=made_by == "sim").go()
+            result = Run(prepared, plan, sources, folder, listeners, simulated=made_by == "simulator").go()
     earlier.check(result)
     return result
 

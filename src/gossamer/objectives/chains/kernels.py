@@ -18,7 +18,6 @@ matrices computes each row alike: there, `rows` is always the same, and a librar
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from gossamer.machine_code import compiled
 
 U = np.uint64
 """Unsigned indices need no check for negative ones."""
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 in_order = compiled(boundscheck=False, fastmath={"contract", "nsz"}, forceinline=True)
 reassociated = compiled(boundscheck=False, fastmath={"contract", "nsz", "reassoc"}, forceinline=True)
 
