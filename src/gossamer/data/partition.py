@@ -370,7 +370,8 @@ def partition(
     """
     if not 1 <= nodes <= len(targets):
         raise DataError(
-            f"{counted(len(targets), 'example')} cannot be dealt to {counted(nodes, 'node')}; each needs at least one"
+            f"expected at most {counted(len(targets), 'node', form=',')}, one for each training example that is not "
+            f"held out for tests, found {nodes:,}; take fewer nodes (algorithm.nodes), or more rows"
         )
     population = Population(targets, owners, persons)
     assignment = _assigned(settings, population, nodes, generator)
