@@ -1,0 +1,296 @@
+"""Figures of scored examples that have weights: how well scores rank, probabilities are right, and decisions are made.
+
+Every function takes ``weights`` [..., n], one of each example, and returns figures [...]: with weights of one they are
+the figures of a sample, with numbers of draws those of bootstrap resamples, and with counts those of a histogram, whose
+bins stand for the examples of one outcome each. So weights may be no whole numbers, and even negative, as noisy counts
+are. A figure that has no value is NaN, such as the area under the curve where one outcome is missing.
+
+References
+----------
+T. Fawcett, "An introduction to ROC analysis", Pattern Recognition Letters 27 (2006): sections 2, 7 and 8.
+B. Van Calster et al., "Calibration: the Achilles heel of predictive analytics", BMC Medicine 17 (2019): intercept (in
+the large, at slope 1) and slope of the logistic recalibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit
+
+Floats = npt.NDArray[np.float64]
+Figures = dict[str, Floats]
+"""Figures [...] by name, NaN where there is none."""
+Outcomes = npt.NDArray[np.bool_]
+
+
+def rank_figures(scores: npt.NDArray[Any], outcomes: Outcomes, weights: Floats) -> Figures:
+    """Return the area under the ROC curve, and average precision: what needs no threshold and no probability.
+
+    Equal scores count as one threshold, so half a pair each in ``auroc``.
+
+    Parameters
+    ----------
+    scores : ndarray [n]
+        Scores, higher for likelier; faster where they are sorted already.
+    outcomes : ndarray [n] of bool
+        Whether each example has the outcome.
+    weights : ndarray [..., n]
+        Weight of each example.
+    """
+    if (scores[1:] < scores[:-1]).any():
+        order = np.argsort(scores)
+        scores, outcomes, weights = scores[order], outcomes[order], weights[..., order]
+    last = np.append(scores[1:] != scores[:-1], True)  # of each run of equal scores
+    with_it = np.cumsum(np.where(outcomes, weights, 0.0), axis=-1)
+    anyone = np.cumsum(weights, axis=-1)
+    if not last.all():
+        with_it, anyone = with_it[..., last], anyone[..., last]
+    without = anyone - with_it
+    here, there = (np.diff(sums, axis=-1, prepend=0.0) for sums in (with_it, without))
+    positives, negatives = with_it[..., -1:], without[..., -1:]
+    # At each threshold: those above it who have the outcome, and all who are above it.
+    found, named = positives - with_it + here, positives + negatives - anyone + here + there
+    with np.errstate(all="ignore"):
+        area = (here * (without - there / 2)).sum(axis=-1) / (positives * negatives)[..., 0]
+        precision = np.where(here == 0, 0.0, here * found / named).sum(axis=-1) / positives[..., 0]
+    return {
+        "auroc": _where((positives > 0) & (negatives > 0), area),
+        "average_precision": _where(positives > 0, precision),
+    }
+
+
+def _where(known: npt.NDArray[np.bool_], values: Floats) -> Floats:
+    """The values [...], NaN where ``known`` [..., 1] is false."""
+    return np.where(known[..., 0], values, np.nan)
+
+
+def decision_figures(named: Outcomes, outcomes: Outcomes, weights: Floats) -> Figures:
+    """Return what a decision finds and misses: the confusion as sums of weights, and shares of it.
+
+    Parameters
+    ----------
+    named : ndarray [n] of bool
+        Whether each example is said to have the outcome.
+    outcomes : ndarray [n] of bool
+        Whether it has it.
+    weights : ndarray [..., n]
+        Weight of each example.
+    """
+    columns = np.column_stack([named & outcomes, named & ~outcomes, ~named & outcomes, ~named & ~outcomes])
+    tp, fp, fn, tn = np.moveaxis(weights @ columns.astype(np.float64), -1, 0)
+    sensitivity, specificity = _share(tp, fn), _share(tn, fp)
+    return {
+        "accuracy": _share(tp + tn, fp + fn),
+        "balanced_accuracy": (sensitivity + specificity) / 2,
+        "sensitivity": sensitivity,
+        "specificity": specificity,
+        "ppv": _share(tp, fp),
+        "npv": _share(tn, fn),
+        "true_positives": tp,
+        "false_positives": fp,
+        "false_negatives": fn,
+        "true_negatives": tn,
+    }
+
+
+def _share(some: Floats, others: Floats) -> Floats:
+    whole = some + others
+    with np.errstate(all="ignore"):
+        return np.where(whole > 0, some / whole, np.nan)
+
+
+def probability_figures(
+    probabilities: Floats, outcomes: Outcomes, weights: Floats, recalibration: Floats | None = None
+) -> Figures:
+    """Return Brier score, log loss, calibration, and the shares that were predicted and that there are.
+
+    ``calibration_intercept`` a and ``calibration_slope`` b are of the logistic models logit P = a + logit p and
+    logit P = a' + b logit p: 0 and 1 are right; a above 0 says that outcomes come oftener than predicted, and b below 1
+    that predictions are too extreme. Both are NaN where no finite one is likeliest, b also where all p are the same.
+
+    Parameters
+    ----------
+    probabilities : ndarray [n]
+        Predicted probabilities of the outcome.
+    outcomes : ndarray [n] of bool
+        Whether each example has it.
+    weights : ndarray [..., n]
+        Weight of each example.
+    recalibration : ndarray [3], optional
+        `recalibration` of the whole sample, for weights that are resamples of it: what is fitted is then one step of
+        Newton from there, which costs no pass over the examples. By default it is fitted to each weights.
+    """
+    likely = np.clip(probabilities, _LEAST, 1 - _LEAST)
+    parts = [np.ones_like(likely), outcomes, probabilities, np.square(probabilities - outcomes)]
+    parts.append(-np.log(np.where(outcomes, likely, 1 - likely)))
+    if recalibration is None:
+        whole, *sums = np.moveaxis(weights @ np.column_stack(parts), -1, 0)
+        fitted = recalibrated(probabilities, outcomes, weights)
+    else:
+        steps = _steps(logit(likely), outcomes, recalibration)
+        whole, *sums = np.moveaxis(weights @ np.column_stack([*parts, *steps]), -1, 0)
+        sums, moments = sums[:4], np.stack(sums[4:], axis=-1)
+        fitted = recalibration + _newton(moments)
+    with np.errstate(all="ignore"):
+        prevalence, mean, brier, loss = (np.where(whole > 0, total / whole, np.nan) for total in sums)
+    return {
+        "prevalence": prevalence,
+        "mean_predicted": mean,
+        "brier": brier,
+        "log_loss": loss,
+        "calibration_intercept": fitted[..., 0],
+        "calibration_slope": fitted[..., 2],
+    }
+
+
+_LEAST = float(np.finfo(np.float64).eps)
+"""Least probability that a logarithm is taken of, as scikit-learn has it."""
+_STEPS, _NEAR, _LONGEST = 60, 1e-10, 3.0
+
+
+def recalibrated(probabilities: Floats, outcomes: Outcomes, weights: Floats) -> Floats:
+    """Return the recalibration of probabilities by maximum likelihood; see `probability_figures`.
+
+    Returns
+    -------
+    ndarray [..., 3]
+        The intercept at slope 1; intercept and slope of the model that has both. NaN where no finite one is likeliest.
+    """
+    x = logit(np.clip(probabilities, _LEAST, 1 - _LEAST))
+    centre, spread = float(x.mean()), max(float(x.std()), _NEAR)
+    z = (x - centre) / spread  # in which steps of Newton have a length that says something
+    many = weights.shape[:-1]
+    found = np.zeros((*many, 3))
+    length = np.ones((*many, 3))
+    for _ in range(_STEPS):
+        predicted = [expit(x + found[..., :1]), expit(found[..., 1:2] + found[..., 2:] * z)]
+        alone, both = ((weights * (outcomes - p), weights * p * (1 - p)) for p in predicted)
+        moments = [alone[0].sum(-1), alone[1].sum(-1), both[0].sum(-1), both[0] @ z]
+        moments += [both[1].sum(-1), both[1] @ z, both[1] @ np.square(z)]
+        length = _newton(np.stack(moments, axis=-1))
+        found = found + np.clip(length, -_LONGEST, _LONGEST)
+        if not (np.abs(length) > _NEAR).any():
+            break
+    done = np.abs(length) <= 100 * _NEAR
+    done[..., 1:] = done[..., 1:].all(axis=-1, keepdims=True)
+    found = np.where(done, found, np.nan)
+    slope = found[..., 2] / spread
+    return np.stack([found[..., 0], found[..., 1] - slope * centre, slope], axis=-1)
+
+
+def _steps(x: Floats, outcomes: Outcomes, at: Floats) -> list[Floats]:
+    """Each example's parts of the moments that `_newton` needs, at one recalibration [3]."""
+    alone, both = expit(x + at[0]), expit(at[1] + at[2] * x)
+    off, curve = outcomes - both, both * (1 - both)
+    return [outcomes - alone, alone * (1 - alone), off, off * x, curve, curve * x, curve * np.square(x)]
+
+
+def _newton(moments: Floats) -> Floats:
+    """Steps [..., 3] of Newton, from the gradients and curvatures [..., 7] of both likelihoods."""
+    off, curve, g0, g1, h00, h01, h11 = np.moveaxis(moments, -1, 0)
+    with np.errstate(all="ignore"):
+        determinant = h00 * h11 - np.square(h01)
+        determinant = np.where(determinant > _NEAR * np.abs(h00 * h11), determinant, np.nan)
+        both = [(h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant]
+        return np.stack([np.where(curve > 0, off / curve, np.nan), *both], axis=-1)
+
+
+def number_figures(predicted: Floats, targets: Floats, weights: Floats) -> Figures:
+    """Return R2, the root of the mean squared error, the mean absolute error, and the mean error.
+
+    R2 is 1 less the mean squared error divided by the variance of the targets: 1 is perfect, and 0 what their mean
+    does.
+
+    Parameters
+    ----------
+    predicted, targets : ndarray [n]
+        Predictions and real targets, in one unit.
+    weights : ndarray [..., n]
+        Weight of each example.
+    """
+    with np.errstate(all="ignore"):
+        errors, centred = predicted - targets, targets - targets.mean()
+        columns = [np.ones_like(errors), errors, np.abs(errors), np.square(errors), centred, np.square(centred)]
+        whole, *sums = np.moveaxis(weights @ np.column_stack(columns), -1, 0)
+        error, distance, square, mean, second = (np.where(whole > 0, total / whole, np.nan) for total in sums)
+        spread = second - np.square(mean)
+        r2 = np.where(spread > _LEAST * second, 1 - square / spread, np.nan)
+        return {"r2": r2, "rmse": np.sqrt(square), "mae": distance, "mean_error": error}
+
+
+def reliability(probabilities: Floats, outcomes: Outcomes, weights: Floats, bins: int = 10) -> Floats:
+    """Return the reliability curve: how often the outcome comes where about so much was predicted.
+
+    Parameters
+    ----------
+    probabilities : ndarray [n]
+        Predicted probabilities of the outcome.
+    outcomes : ndarray [n] of bool
+        Whether each example has it.
+    weights : ndarray [n]
+        Weight of each example, not negative.
+    bins : int
+        Number of groups of about the same weight, by rising probability, that equal ones are not parted by.
+
+    Returns
+    -------
+    ndarray [groups, 3]
+        Mean probability, share of the outcome, and weight of each group, without empty ones.
+    """
+    order = np.argsort(probabilities)
+    sorted_by, weight = probabilities[order], weights[order]
+    _, first = np.unique(sorted_by, return_inverse=True)
+    starts = np.cumsum(weight) - weight
+    lowest = np.minimum.reduceat(starts, np.flatnonzero(np.diff(first, prepend=-1)))[first]  # the same of equal ones
+    groups = np.minimum((lowest / weight.sum() * bins).astype(np.int64), bins - 1)
+    whole = np.bincount(groups, weight, bins)
+    sums = [np.bincount(groups, weight * values, bins) for values in (sorted_by, outcomes[order])]
+    kept = whole > 0
+    return np.column_stack([*(each[kept] / whole[kept] for each in sums), whole[kept]])
+
+
+# Intervals, by resamples of those who are independent of each other: persons, or rows where no persons are known.
+
+LEVEL = 0.95
+"""Share of samples whose interval covers the truth."""
+_AT_ONCE = 200_000  # weights of resamples that are made at once: they stay in the processor's cache
+
+
+def resamples(units: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield the weights of bootstrap resamples: how often each example's unit was drawn, of as many as there are.
+
+    Parameters
+    ----------
+    units : ndarray [n] of int64
+        Numbers from 0 of the persons that the examples are about, or of the examples themselves.
+    count : int
+        Number of resamples.
+    rng : numpy.random.Generator
+        Generator of the draws.
+
+    Yields
+    ------
+    ndarray [some, n]
+        Weights of some of the resamples, together ``count``.
+    """
+    many = int(units.max()) + 1
+    alone = len(units) == many and bool((units == np.arange(many)).all())
+    some = max(1, _AT_ONCE // len(units))
+    for begun in range(0, count, some):
+        here = min(some, count - begun)
+        drawn = rng.integers(many, size=(here, many)) + np.arange(here)[:, None] * many
+        weights = np.bincount(drawn.ravel(), minlength=here * many).reshape(here, many).astype(np.float64)
+        yield weights if alone else weights[:, units]
+
+
+def interval(values: Floats, level: float = LEVEL) -> tuple[float, float] | None:
+    """Return the interval between percentiles of a figure of resamples [n]; None where most of them have none."""
+    known = values[np.isfinite(values)]
+    if 2 * len(known) <= len(values):
+        return None
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
