@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
+from gossamer.machine_code import compiled
+
 Floats = npt.NDArray[np.float64]
 Figures = dict[str, Floats]
 """Figures [...] by name, NaN where there is none."""
@@ -35,37 +37,47 @@ def rank_figures(scores: npt.NDArray[Any], outcomes: Outcomes, weights: Floats) 
     Parameters
     ----------
     scores : ndarray [n]
-        Scores, higher for likelier; faster where they are sorted already.
+        Scores, higher for likelier.
     outcomes : ndarray [n] of bool
         Whether each example has the outcome.
     weights : ndarray [..., n]
         Weight of each example.
     """
-    if (scores[1:] < scores[:-1]).any():
-        order = np.argsort(scores)
-        scores, outcomes, weights = scores[order], outcomes[order], weights[..., order]
-    last = np.append(scores[1:] != scores[:-1], True)  # of each run of equal scores
-    with_it = np.cumsum(np.where(outcomes, weights, 0.0), axis=-1)
-    anyone = np.cumsum(weights, axis=-1)
-    if not last.all():
-        with_it, anyone = with_it[..., last], anyone[..., last]
-    without = anyone - with_it
-    here, there = (np.diff(sums, axis=-1, prepend=0.0) for sums in (with_it, without))
-    positives, negatives = with_it[..., -1:], without[..., -1:]
-    # At each threshold: those above it who have the outcome, and all who are above it.
-    found, named = positives - with_it + here, positives + negatives - anyone + here + there
-    with np.errstate(all="ignore"):
-        area = (here * (without - there / 2)).sum(axis=-1) / (positives * negatives)[..., 0]
-        precision = np.where(here == 0, 0.0, here * found / named).sum(axis=-1) / positives[..., 0]
-    return {
-        "auroc": _where((positives > 0) & (negatives > 0), area),
-        "average_precision": _where(positives > 0, precision),
-    }
+    order = np.argsort(scores)
+    ordered = scores[order]
+    last = np.append(True, ordered[1:] != ordered[:-1])[::-1]  # of each run of equal scores, from the highest down
+    rows = np.ascontiguousarray(weights.reshape(-1, len(scores)))
+    found = np.empty((len(rows), 2))
+    _rank(rows, order[::-1].copy(), outcomes[order][::-1].copy(), last.copy(), found)
+    area, precision = np.moveaxis(found.reshape(*weights.shape[:-1], 2), -1, 0)
+    return {"auroc": area, "average_precision": precision}
 
 
-def _where(known: npt.NDArray[np.bool_], values: Floats) -> Floats:
-    """The values [...], NaN where ``known`` [..., 1] is false."""
-    return np.where(known[..., 0], values, np.nan)
+@compiled()
+def _rank(weights, order, outcomes, last, found):  # type: ignore[no-untyped-def]
+    """Write both figures for each row of weights, in one pass from the highest score down."""
+    for b in range(len(weights)):
+        positives = everybody = 0.0
+        for i in range(len(order)):
+            weight = weights[b, order[i]]
+            everybody += weight
+            positives += weight if outcomes[i] else 0.0
+        negatives = everybody - positives
+        above = above_with = here = here_with = area = precision = 0.0
+        for i in range(len(order)):
+            weight = weights[b, order[i]]
+            here += weight
+            here_with += weight if outcomes[i] else 0.0
+            if last[i]:
+                without = here - here_with
+                area += here_with * (negatives - (above - above_with) - without / 2)
+                above += here
+                above_with += here_with
+                if here_with != 0:
+                    precision += here_with * above_with / above
+                here = here_with = 0.0
+        found[b, 0] = area / (positives * negatives) if positives > 0 and negatives > 0 else np.nan
+        found[b, 1] = precision / positives if positives > 0 else np.nan
 
 
 def decision_figures(named: Outcomes, outcomes: Outcomes, weights: Floats) -> Figures:
