@@ -1,9 +1,10 @@
 """Figures of scored examples that have weights: how well scores rank, probabilities are right, and decisions are made.
 
-Every function takes ``weights`` [..., n], one of each example, and returns figures [...]: with weights of one they are
-the figures of a sample, with numbers of draws those of bootstrap resamples, and with counts those of a histogram, whose
-bins stand for the examples of one outcome each. So weights may be no whole numbers, and even negative, as noisy counts
-are. A figure that has no value is NaN, such as the area under the curve where one outcome is missing.
+Each kind of figures is a function of weights [..., n], one of each example, that gives figures [...]: with weights of
+one they are those of a sample, with numbers of draws of bootstrap resamples, and with counts of a histogram, whose bins
+stand for the examples of one outcome each: ``ranking(scores, outcomes)(weights)["auroc"]``. So weights may be no whole
+numbers, and even negative, as noisy counts are. A figure that has no value is NaN, such as the area under the curve
+where one outcome is missing.
 
 References
 ----------
@@ -14,7 +15,7 @@ the large, at slope 1) and slope of the logistic recalibration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,13 @@ from gossamer.machine_code import compiled
 Floats = npt.NDArray[np.float64]
 Figures = dict[str, Floats]
 """Figures [...] by name, NaN where there is none."""
+OfWeights = Callable[[Floats], Figures]
+"""Figures for weights [..., n] of the examples."""
 Outcomes = npt.NDArray[np.bool_]
 
 
-def rank_figures(scores: npt.NDArray[Any], outcomes: Outcomes, weights: Floats) -> Figures:
-    """Return the area under the ROC curve, and average precision: what needs no threshold and no probability.
+def ranking(scores: npt.NDArray[Any], outcomes: Outcomes) -> OfWeights:
+    """Figures of what needs no threshold and no probability: the area under the ROC curve, and average precision.
 
     Equal scores count as one threshold, so half a pair each in ``auroc``.
 
@@ -40,17 +43,19 @@ def rank_figures(scores: npt.NDArray[Any], outcomes: Outcomes, weights: Floats) 
         Scores, higher for likelier.
     outcomes : ndarray [n] of bool
         Whether each example has the outcome.
-    weights : ndarray [..., n]
-        Weight of each example.
     """
-    order = np.argsort(scores)
-    ordered = scores[order]
-    last = np.append(True, ordered[1:] != ordered[:-1])[::-1]  # of each run of equal scores, from the highest down
-    rows = np.ascontiguousarray(weights.reshape(-1, len(scores)))
-    found = np.empty((len(rows), 2))
-    _rank(rows, order[::-1].copy(), outcomes[order][::-1].copy(), last.copy(), found)
-    area, precision = np.moveaxis(found.reshape(*weights.shape[:-1], 2), -1, 0)
-    return {"auroc": area, "average_precision": precision}
+    order = np.argsort(scores)[::-1].copy()
+    ordered, highest_first = scores[order], outcomes[order]
+    last = np.append(ordered[1:] != ordered[:-1], True)  # of each run of equal scores
+
+    def of(weights: Floats) -> Figures:
+        rows = np.ascontiguousarray(weights.reshape(-1, len(order)), np.float64)
+        found = np.empty((len(rows), 2))
+        _rank(rows, order, highest_first, last, found)
+        area, precision = np.moveaxis(found.reshape(*weights.shape[:-1], 2), -1, 0)
+        return {"auroc": area, "average_precision": precision}
+
+    return of
 
 
 @compiled()
@@ -80,8 +85,8 @@ def _rank(weights, order, outcomes, last, found):  # type: ignore[no-untyped-def
         found[b, 1] = precision / positives if positives > 0 else np.nan
 
 
-def decision_figures(named: Outcomes, outcomes: Outcomes, weights: Floats) -> Figures:
-    """Return what a decision finds and misses: the confusion as sums of weights, and shares of it.
+def deciding(named: Outcomes, outcomes: Outcomes) -> OfWeights:
+    """Figures of what a decision finds and misses: the confusion as sums of weights, and shares of it.
 
     Parameters
     ----------
@@ -89,36 +94,35 @@ def decision_figures(named: Outcomes, outcomes: Outcomes, weights: Floats) -> Fi
         Whether each example is said to have the outcome.
     outcomes : ndarray [n] of bool
         Whether it has it.
-    weights : ndarray [..., n]
-        Weight of each example.
     """
-    columns = np.column_stack([named & outcomes, named & ~outcomes, ~named & outcomes, ~named & ~outcomes])
-    tp, fp, fn, tn = np.moveaxis(weights @ columns.astype(np.float64), -1, 0)
-    sensitivity, specificity = _share(tp, fn), _share(tn, fp)
-    return {
-        "accuracy": _share(tp + tn, fp + fn),
-        "balanced_accuracy": (sensitivity + specificity) / 2,
-        "sensitivity": sensitivity,
-        "specificity": specificity,
-        "ppv": _share(tp, fp),
-        "npv": _share(tn, fn),
-        "true_positives": tp,
-        "false_positives": fp,
-        "false_negatives": fn,
-        "true_negatives": tn,
-    }
+    parts = [named & outcomes, named & ~outcomes, ~named & outcomes, ~named & ~outcomes]
+    columns = np.column_stack(parts).astype(np.float64)
+
+    def of(weights: Floats) -> Figures:
+        tp, fp, fn, tn = np.moveaxis(weights @ columns, -1, 0)
+        sensitivity, specificity = _share(tp, fn), _share(tn, fp)
+        return {
+            "accuracy": _share(tp + tn, fp + fn),
+            "balanced_accuracy": (sensitivity + specificity) / 2,
+            "sensitivity": sensitivity,
+            "specificity": specificity,
+            "ppv": _share(tp, fp),
+            "npv": _share(tn, fn),
+            "true_positives": tp,
+            "false_positives": fp,
+            "false_negatives": fn,
+            "true_negatives": tn,
+        }
+
+    return of
 
 
 def _share(some: Floats, others: Floats) -> Floats:
-    whole = some + others
-    with np.errstate(all="ignore"):
-        return np.where(whole > 0, some / whole, np.nan)
+    return _mean(some, some + others)
 
 
-def probability_figures(
-    probabilities: Floats, outcomes: Outcomes, weights: Floats, recalibration: Floats | None = None
-) -> Figures:
-    """Return Brier score, log loss, calibration, and the shares that were predicted and that there are.
+def predicting(probabilities: Floats, outcomes: Outcomes, recalibration: Floats | None = None) -> OfWeights:
+    """Figures of probabilities: Brier score, log loss, calibration, and the shares predicted and found.
 
     ``calibration_intercept`` a and ``calibration_slope`` b are of the logistic models logit P = a + logit p and
     logit P = a' + b logit p: 0 and 1 are right; a above 0 says that outcomes come oftener than predicted, and b below 1
@@ -130,33 +134,39 @@ def probability_figures(
         Predicted probabilities of the outcome.
     outcomes : ndarray [n] of bool
         Whether each example has it.
-    weights : ndarray [..., n]
-        Weight of each example.
     recalibration : ndarray [3], optional
-        `recalibration` of the whole sample, for weights that are resamples of it: what is fitted is then one step of
+        `recalibrated` of the whole sample, for weights that are resamples of it: what is fitted is then one step of
         Newton from there, which costs no pass over the examples. By default it is fitted to each weights.
     """
     likely = np.clip(probabilities, _LEAST, 1 - _LEAST)
     parts = [np.ones_like(likely), outcomes, probabilities, np.square(probabilities - outcomes)]
     parts.append(-np.log(np.where(outcomes, likely, 1 - likely)))
-    if recalibration is None:
-        whole, *sums = np.moveaxis(weights @ np.column_stack(parts), -1, 0)
-        fitted = recalibrated(probabilities, outcomes, weights)
-    else:
-        steps = _steps(logit(likely), outcomes, recalibration)
-        whole, *sums = np.moveaxis(weights @ np.column_stack([*parts, *steps]), -1, 0)
-        sums, moments = sums[:4], np.stack(sums[4:], axis=-1)
-        fitted = recalibration + _newton(moments)
+    if recalibration is not None:
+        parts += _steps(logit(likely), outcomes, recalibration)
+    columns = np.column_stack(parts).astype(np.float64)
+
+    def of(weights: Floats) -> Figures:
+        whole, *sums = np.moveaxis(weights @ columns, -1, 0)
+        if recalibration is None:
+            fitted = recalibrated(probabilities, outcomes, weights)
+        else:
+            fitted = recalibration + _newton(np.stack(sums[4:], axis=-1))
+        prevalence, mean, brier, loss = (_mean(total, whole) for total in sums[:4])
+        return {
+            "prevalence": prevalence,
+            "mean_predicted": mean,
+            "brier": brier,
+            "log_loss": loss,
+            "calibration_intercept": fitted[..., 0],
+            "calibration_slope": fitted[..., 2],
+        }
+
+    return of
+
+
+def _mean(total: Floats, whole: Floats) -> Floats:
     with np.errstate(all="ignore"):
-        prevalence, mean, brier, loss = (np.where(whole > 0, total / whole, np.nan) for total in sums)
-    return {
-        "prevalence": prevalence,
-        "mean_predicted": mean,
-        "brier": brier,
-        "log_loss": loss,
-        "calibration_intercept": fitted[..., 0],
-        "calibration_slope": fitted[..., 2],
-    }
+        return np.where(whole > 0, total / whole, np.nan)
 
 
 _LEAST = float(np.finfo(np.float64).eps)
@@ -165,7 +175,7 @@ _STEPS, _NEAR, _LONGEST = 60, 1e-10, 3.0
 
 
 def recalibrated(probabilities: Floats, outcomes: Outcomes, weights: Floats) -> Floats:
-    """Return the recalibration of probabilities by maximum likelihood; see `probability_figures`.
+    """Return the recalibration of probabilities by maximum likelihood; see `predicting`.
 
     Returns
     -------
@@ -211,8 +221,8 @@ def _newton(moments: Floats) -> Floats:
         return np.stack([np.where(curve > 0, off / curve, np.nan), *both], axis=-1)
 
 
-def number_figures(predicted: Floats, targets: Floats, weights: Floats) -> Figures:
-    """Return R2, the root of the mean squared error, the mean absolute error, and the mean error.
+def measuring(predicted: Floats, targets: Floats) -> OfWeights:
+    """Figures of numbers: R2, the root of the mean squared error, the mean absolute error, and the mean error.
 
     R2 is 1 less the mean squared error divided by the variance of the targets: 1 is perfect, and 0 what their mean
     does.
@@ -221,17 +231,21 @@ def number_figures(predicted: Floats, targets: Floats, weights: Floats) -> Figur
     ----------
     predicted, targets : ndarray [n]
         Predictions and real targets, in one unit.
-    weights : ndarray [..., n]
-        Weight of each example.
     """
     with np.errstate(all="ignore"):
         errors, centred = predicted - targets, targets - targets.mean()
-        columns = [np.ones_like(errors), errors, np.abs(errors), np.square(errors), centred, np.square(centred)]
-        whole, *sums = np.moveaxis(weights @ np.column_stack(columns), -1, 0)
-        error, distance, square, mean, second = (np.where(whole > 0, total / whole, np.nan) for total in sums)
-        spread = second - np.square(mean)
-        r2 = np.where(spread > _LEAST * second, 1 - square / spread, np.nan)
-        return {"r2": r2, "rmse": np.sqrt(square), "mae": distance, "mean_error": error}
+        parts = [np.ones_like(errors), errors, np.abs(errors), np.square(errors), centred, np.square(centred)]
+    columns = np.column_stack(parts)
+
+    def of(weights: Floats) -> Figures:
+        with np.errstate(all="ignore"):
+            whole, *sums = np.moveaxis(weights @ columns, -1, 0)
+            error, distance, square, mean, second = (_mean(total, whole) for total in sums)
+            spread = second - np.square(mean)
+            r2 = np.where(spread > _LEAST * second, 1 - square / spread, np.nan)
+            return {"r2": r2, "rmse": np.sqrt(square), "mae": distance, "mean_error": error}
+
+    return of
 
 
 def reliability(probabilities: Floats, outcomes: Outcomes, weights: Floats, bins: int = 10) -> Floats:

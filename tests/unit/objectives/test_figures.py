@@ -21,11 +21,11 @@ from sklearn.metrics import (
 )
 
 from gossamer.objectives.figures import (
-    decision_figures,
+    deciding,
     interval,
-    number_figures,
-    probability_figures,
-    rank_figures,
+    measuring,
+    predicting,
+    ranking,
     recalibrated,
     reliability,
     resamples,
@@ -47,11 +47,11 @@ def test_two_classes_as_scikit_learn_has_them(row: int) -> None:
     found = {
         name: values[row]
         for figures in (
-            rank_figures(SCORES, TRUE, WEIGHTS),
-            decision_figures(said, TRUE, WEIGHTS),
-            probability_figures(LIKELY, TRUE, WEIGHTS),
+            ranking(SCORES, TRUE),
+            deciding(said, TRUE),
+            predicting(LIKELY, TRUE),
         )
-        for name, values in figures.items()
+        for name, values in figures(WEIGHTS).items()
     }
     (tn, fp), (fn, tp) = confusion_matrix(TRUE, said, sample_weight=w)
     fitted = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(SCORES[:, None], TRUE, w)
@@ -80,7 +80,7 @@ def test_two_classes_as_scikit_learn_has_them(row: int) -> None:
 
 def test_numbers_as_scikit_learn_has_them() -> None:
     targets = SCORES * 3 + RNG.normal(size=N) + 100
-    found = number_figures(SCORES, targets, WEIGHTS)
+    found = measuring(SCORES, targets)(WEIGHTS)
     for row, w in enumerate(WEIGHTS):
         assert {name: values[row] for name, values in found.items()} == {
             "r2": pytest.approx(r2_score(targets, SCORES, sample_weight=w), rel=1e-12),
@@ -95,31 +95,30 @@ def test_a_histogram_is_examples_that_are_alike() -> None:
     places = np.concatenate([bins, bins])
     outcomes = np.repeat([True, False], len(bins))
     counts = np.array([((at == SCORES) & (outcome == TRUE)).sum() for at, outcome in zip(places, outcomes)], float)
-    for of in (rank_figures, lambda x, *rest: probability_figures(expit(x), *rest)):
-        assert of(places, outcomes, counts) == {
-            name: pytest.approx(value, rel=1e-9) for name, value in of(SCORES, TRUE, np.ones(N)).items()
-        }
+    for of in (ranking, lambda x, outcomes: predicting(expit(x), outcomes)):
+        whole = of(SCORES, TRUE)(np.ones(N))
+        assert of(places, outcomes)(counts) == {name: pytest.approx(value, rel=1e-9) for name, value in whole.items()}
 
 
 def test_what_has_no_value_is_no_number() -> None:
     nobody, ones = np.zeros(4, bool), np.ones(4)
     scores = np.array([0.1, 0.2, 0.3, 0.4])
-    assert all(np.isnan([*rank_figures(scores, nobody, ones).values()]))
-    assert np.isnan(decision_figures(nobody, nobody, ones)["ppv"])
+    assert all(np.isnan([*ranking(scores, nobody)(ones).values()]))
+    assert np.isnan(deciding(nobody, nobody)(ones)["ppv"])
     assert np.isnan(recalibrated(scores, nobody, ones)).all()
     parted = recalibrated(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1], bool), ones)  # no finite slope is best
     assert np.isnan(parted).tolist() == [False, True, True]
     alike = recalibrated(np.full(4, 0.5), np.array([1, 0, 0, 0], bool), ones)
     assert alike[0] == pytest.approx(np.log(1 / 3))
     assert np.isnan(alike[2])
-    assert np.isnan(number_figures(scores, ones, ones)["r2"])
+    assert np.isnan(measuring(scores, ones)(ones)["r2"])
 
 
 def test_calibration_of_a_resample_is_a_step_from_that_of_the_sample() -> None:
     whole = recalibrated(LIKELY, TRUE, np.ones(N))
     (weights,) = resamples(np.arange(N), 300, np.random.default_rng(0))
-    exact = probability_figures(LIKELY, TRUE, weights)
-    step = probability_figures(LIKELY, TRUE, weights, whole)
+    exact = predicting(LIKELY, TRUE)(weights)
+    step = predicting(LIKELY, TRUE, whole)(weights)
     for name, values in exact.items():
         off = np.sqrt(np.square(step[name] - values).mean())  # of second order in how far resamples are off
         assert off < (values.std() ** 2 if "calibration" in name else 1e-12)
@@ -171,12 +170,11 @@ def test_intervals_of_the_area_under_the_curve_cover_it(rows: int, persons: int)
         ill = rng.random(persons) < 0.3
         scores = (rng.normal(size=persons) + shift * ill)[person]
         outcomes = ill[person]
-        order = np.argsort(scores)
-        units = {"persons": person[order], "rows": np.arange(rows)}
+        areas = ranking(scores, outcomes)
+        units = {"persons": person, "rows": np.arange(rows)}
         for unit, who in units.items() if rows > persons else [("persons", units["persons"])]:
             drawn = resamples(who, 200, rng)
-            values = [rank_figures(scores[order], outcomes[order], weights)["auroc"] for weights in drawn]
-            low, high = interval(np.concatenate(values)) or (1, 0)
+            low, high = interval(np.concatenate([areas(weights)["auroc"] for weights in drawn])) or (1, 0)
             covered[unit] += low <= truth <= high
     assert 930 <= covered["persons"] <= 970
     if rows > persons:
