@@ -7,6 +7,7 @@ state folder, and what is proved of its part.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -14,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from gossamer.errors import DataError
 from gossamer.files import MOST_RECORDS, make_own_folder, read_text, write_own
 from gossamer.report.curves import axes_of, curves
 from gossamer.report.drawing import (
@@ -36,8 +38,8 @@ from gossamer.report.privacy import privacy
 from gossamer.report.records import SCORES, SUMMARY, RunRecord, read_record
 from gossamer.version import __version__
 
-FILE, FIGURES = "report.html", "report-figures"
-"""Names of the page and, beside it, of the folder with its figures."""
+FILE, PAPER, FIGURES = "report.html", "report.pdf", "report-figures"
+"""Names of the page, of the same on paper, and of the folder with its figures."""
 _SNIPPET = "window.drawChart = vegaEmbed;"
 
 
@@ -385,6 +387,29 @@ def write_page(page: Page, folder: Path) -> Path:
     return folder / FILE
 
 
+def write_paper(page: Page, folder: Path) -> Path:
+    """Write a page as PDF into ``folder``, with tags for readers aloud, and return where it is.
+
+    Raises
+    ------
+    DataError
+        If the package that sets it is not installed, or lacks a library of the system.
+    """
+    try:
+        library = needed("weasyprint", "pdf", "a report on paper")
+    except OSError as error:  # it loads Pango by its name
+        raise DataError(
+            f"a report on paper needs the library Pango, which was not found ({str(error).splitlines()[0][:80]}); "
+            "install it (Debian: libpangoft2-1.0-0)"
+        ) from None
+    # 270 dots an inch: not all that show a PDF draw the colour gradients that an SVG becomes there.
+    pictures = {one.name: f"data:image/png;base64,{b64encode(one.png(3.0)).decode()}" for one in page.figures}
+    inside = library.urls.URLFetcher(allowed_protocols=("data",))  # nothing is asked of a network, nor of a disk
+    document = library.HTML(string=html(page, pictures), url_fetcher=inside)
+    write_own(folder / PAPER, document.write_pdf(pdf_variant="pdf/ua-1"))
+    return folder / PAPER
+
+
 def write_figures(page: Page, folder: Path) -> Path:
     """Write each figure of a page as SVG, PNG and CSV into a folder of their own in ``folder``, and return where."""
     there = folder / FIGURES
@@ -395,15 +420,16 @@ def write_figures(page: Page, folder: Path) -> Path:
     return there
 
 
-def html(page: Page) -> str:
-    """Return the whole page as HTML."""
+def html(page: Page, pictures: Mapping[str, str] | None = None) -> str:
+    """Return the whole page as HTML; with ``pictures`` of its figures, by name, in the place of code that draws."""
     library = needed("jinja2")
     environment = library.Environment(
         loader=library.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals["pictures"] = pictures  # of macros, too
     charts = {"config": config(), "specs": {figure.name: figure.spec for figure in page.figures}}
     text: str = environment.get_template("page.html").render(
-        page=page, version=__version__, charts=_script(charts), library=_library()
+        page=page, version=__version__, charts=_script(charts), library="" if pictures else _library()
     )
     return text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from tests.unit.report.test_records import folder
 
 import gossamer as gs
-from gossamer.report.page import html, page_of_runs, write_report
+from gossamer.errors import DataError
+from gossamer.report.page import html, page_of_runs, write_paper, write_report
 from gossamer.report.records import RunRecord, read_records
 
 EVIL = "<script>alert(1)</script><b>"
@@ -29,10 +31,12 @@ class Tags(HTMLParser):
         super().__init__()
         self.names: list[str] = []
         self.links: list[str] = []
+        self.ids: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names.append(tag)
         self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,38 @@ def test_nothing_is_fetched(text: str) -> None:
     tags.feed(text)
     assert all(link.startswith("#") for link in tags.links)
     assert "default-src 'none'" in text
+
+
+def test_each_place_has_a_name_of_its_own(text: str) -> None:
+    tags = Tags()
+    tags.feed(text)
+    assert len(set(tags.ids)) == len(tags.ids) > 3
+    assert {link[1:] for link in tags.links} <= {*tags.ids}
+
+
+def test_on_paper_pictures_are_drawn_and_nothing_is_fetched(
+    records: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weasyprint = pytest.importorskip("weasyprint")
+    asked: list[str] = []
+    fetch = weasyprint.urls.URLFetcher.fetch
+    monkeypatch.setattr(weasyprint.urls.URLFetcher, "fetch", lambda self, url: asked.append(url) or fetch(self, url))
+    page = page_of_runs(records)
+    paper = write_paper(page, tmp_path)
+    assert paper.name == "report.pdf"
+    assert paper.read_bytes().startswith(b"%PDF-")
+    assert paper.stat().st_mode & 0o077 == 0  # the owner's alone, as the page is
+    assert len(asked) == len(page.figures)
+    assert all(url.startswith("data:image/png;") for url in asked)
+
+
+def test_paper_without_its_package_is_refused(
+    records: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(DataError, match=r"a report on paper needs the package weasyprint, which is not installed"):
+        write_paper(page_of_runs(records), tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_names_from_data_do_not_end_up_in_code(text: str) -> None:

@@ -302,11 +302,11 @@ class Text(HTMLParser):
 def test_the_page_is_in_the_order_of_its_questions_and_has_a_hundred_people(tmp_path: Path) -> None:
     record(tmp_path / "r", PLAIN)
     page = write_report(read_records([tmp_path / "r"]), tmp_path).read_text()
-    body = page[page.index('id="privacy"') :]
+    body = page[page.index('id="part-privacy"') :]
     order = ['class="sentence"', "people-1-1", "people-1-2", 'id="trade-off"', 'class="bar"', 'class="checklist"', FILE]
     places = [body.index(what) for what in order]
     assert places == sorted(places)
-    assert (body.count('<path class="right"'), body.count('<path class="wrong"')) == (50 + 74, 50 + 26)
+    assert (body.count('<path fill="#d55e00"'), body.count('<path fill="none"')) == (50 + 74, 50 + 26)
 
 
 def test_names_from_a_card_do_not_end_up_in_code(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
     from gossamer.files import held
-    from gossamer.report.page import write_figures, write_page
+    from gossamer.report.page import write_figures, write_page, write_paper
 
     with door_for(options) as door:
         if door is not None:
@@ -29,6 +29,8 @@ def report_command(options: argparse.Namespace) -> int:
         print(write_page(page, folder))
         if options.figures:
             print(write_figures(page, folder))
+        if options.pdf:
+            print(write_paper(page, folder))
     return 0
 
 
