@@ -22,6 +22,12 @@ TITLES = {
     "figure-2": "In each iteration a random node is 2 times slower",
     "figure-3": "One node is 10 times slower",
 }
+READINGS = {
+    "clipped sum": "times the clip, on the sum of\nclipped gradients (as here)",
+    "clipped batch": "on a clipped\nbatch",
+    "sum": "absolute, on the sum,\nwithout a clip",
+    "mean": "on the\nmean",
+}
 NOTE = "Reproducible noise: these runs guarantee nothing."
 REACHED = 0.85
 EPOCHS = 6
@@ -42,6 +48,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
         "figure-4": _doubled,
         "stragglers": _stragglers,
         "lstm": _frames,
+        "sigma": _readings,
     }
     figure = draws[study](records)
     if study != "table-2":
@@ -179,6 +186,30 @@ def _both_models(axis: str, title: str, records: Sequence[Record]) -> Any:
         row[0].set_ylabel("held-out loss (nats)" if of_loss else "test accuracy")
     axes[0][1].legend(loc="upper right" if of_loss else "lower right")
     figure.suptitle(f"{title}; {_seeds(records)}")
+    return figure
+
+
+def _readings(records: Sequence[Record]) -> Any:
+    """Accuracy at the end over noise, a panel a reading of sigma: medians, and the least to the most."""
+    by_panel: dict[str, list[str]] = {}
+    for reading in _places(records, "reading"):
+        by_panel.setdefault(reading.partition(", noise ")[0], []).append(reading)
+    widths = [len(readings) for readings in by_panel.values()]
+    figure, axes = plt.subplots(
+        1, len(by_panel), figsize=(10, 3.8), sharey=True, layout="constrained", width_ratios=widths
+    )
+    for panel, (named, readings) in zip(np.atleast_1d(axes), by_panel.items(), strict=True):
+        for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
+            found = [_finals(records, reading=reading, algorithm=name) for reading in readings]
+            middle = [statistics.median(each) for each in found]
+            spread = [[m - min(f) for m, f in zip(middle, found)], [max(f) - m for m, f in zip(middle, found)]]
+            panel.bar(
+                np.arange(len(readings)) + shift, middle, 0.38, yerr=spread, capsize=2, color=COLORS[name], label=name
+            )
+        panel.set_xticks(range(len(readings)), [reading.partition(", noise ")[2] for reading in readings])
+        panel.set(title=READINGS[named], xlabel="sigma", ylim=(0, 1))
+    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
+    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from experiments.adp2sgd import frames
+from experiments.adp2sgd import batches, frames
 from experiments.adp2sgd.figures import draw
 from experiments.provenance import FirstUpdates
 from experiments.stored import Record
@@ -27,6 +27,7 @@ STUDIES = (
     "figure-9",
     "stragglers",
     "lstm",
+    "sigma",
 )
 PUBLISHED = {
     "shufflenet": 4.82,
@@ -81,6 +82,16 @@ def looked_at_often(study: str, variant: Variant, folder: Path | None, first: Fi
     return PAPER.record(variant, gs.run(variant.experiment, folder, data=fewer_tests(), overwrite=True, progress=first))
 
 
+def of_a_reading(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """A run on them, or on batches that are clipped as a whole."""
+    if not variant.place["reading"].startswith("clipped batch"):
+        return looked_at_often(study, variant, folder, first)
+    data = batches.data()
+    result = gs.run(variant.experiment, folder, data=data, overwrite=True, progress=first, measure=batches.right)
+    curve = [{"updates": row["updates"], "mean_model_test_accuracy": row["right"]} for row in result.metrics]
+    return {**PAPER.record(variant, result), "curve": curve}
+
+
 PAPER = Paper(
     Path(__file__).resolve().parent,
     STUDIES,
@@ -89,6 +100,7 @@ PAPER = Paper(
         "table-2": sizes,
         "lstm": of_frames,
         "figure-9": of_frames,
+        "sigma": of_a_reading,
         **dict.fromkeys(("figure-2-networks", "figure-3-networks"), looked_at_often),
     },
 )
