@@ -250,3 +250,17 @@ def test_the_rate_of_theorem_2_2_by_hand() -> None:
     assert "T_0 = exp(146)" in claim.why
     assert theorem_22(1e64, 1.0, theory).valid  # e^147.4
     assert theorem_22(1e64, 1.0, theory).bound == pytest.approx(16 * 36**2 / 1e64)  # its leading term
+
+
+def test_theorem_2_2_needs_a_tau_within_the_papers_bound() -> None:
+    """(12): tau(t)^2 <= t/ln t (1 - 1/ln t), which t^(1/g) leaves in the end for g < 2.
+
+    At t = 10^64, ln t = 147.4: t/ln t (1 - 1/147.4) is 0.9932 t/ln t, and tau^2 is t/(gamma ln t) for g = 2.
+    """
+    constants = {"m": 19, "d": 0, "smoothness": 1, "strong_convexity": 1}
+    assert theorem_22(1e64, 1.0, TheoryDelay(**constants, g=3)).valid
+    assert theorem_22(1e64, 1.0, TheoryDelay(**constants, gamma=1.01)).valid
+    for outside in (TheoryDelay(**constants, gamma=1.0), TheoryDelay(**constants, g=1.9, gamma=1e12)):
+        claim = theorem_22(1e64, 1.0, outside)
+        assert not claim.valid
+        assert "(12), found" in claim.why

@@ -250,7 +250,8 @@ def theorem_22(gradients: float, gradient_square: float, of: TheoryDelay) -> Uti
     Returns
     -------
     UtilityClaim
-        Valid from T_0 gradients on, of dense examples: the paper's T_0 falls with the sparsity of theirs.
+        Valid from T_0 gradients on, of dense examples: the paper's T_0 falls with the sparsity of theirs. It needs a
+        tau that keeps to the paper's bound (12) from there on: g at least 2, and tau(t) in it.
 
     Raises
     ------
@@ -264,7 +265,12 @@ def theorem_22(gradients: float, gradient_square: float, of: TheoryDelay) -> Uti
     bound = leading * gradients / (gradients + 2.0 * of.at(gradients) - 1.0) ** 2
     needed, found = 2.0 * (1.0 + (of.smoothness + mu) * alpha / mu), math.log(gradients)
     why = f"the theorem is about t >= T_0 = exp({needed:.4g}), and t is exp({found:.4g})"
-    return UtilityClaim(RATE, bound, gradients, found >= needed, why)
+    if found < needed:
+        return UtilityClaim(RATE, bound, gradients, False, why)
+    most = math.sqrt(gradients / found * (1.0 - 1.0 / found))
+    within = of.g >= 2 and of.at(gradients) <= most
+    delays = f"; of delays it asks for g >= 2 and a tau(t) of at most {most:.4g} (12), found {of.g:g} and "
+    return UtilityClaim(RATE, bound, gradients, within, why + ("" if within else f"{delays}{of.at(gradients):.4g}"))
 
 
 def increasing_claims(

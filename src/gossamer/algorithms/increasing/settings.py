@@ -98,36 +98,65 @@ class LogSizes(Section):
         return self.a * from_e / np.log(from_e) + self.b
 
 
-class TheorySizes(Section):
-    """s_i = ceil((m + i + 1)/(16 (d + 1)^2) / ln((m + i + 1)/(2 (d + 1)))), for m + 1 >= 2 e (d + 1).
+class TheoryGrowth(Section):
+    """Constants of the theory's sizes and delays, which its step sizes share.
+
+    Attributes
+    ----------
+    m : int
+        Rounds that sizes are ahead of their formula, so that the first one is not small.
+    d : int
+        Rounds that a client may be ahead.
+    g : float
+        Exponent of the delay function, about t^(1/g): sizes grow like i^(1/(g - 1)). 2 in the paper's theorem.
+    gamma : float
+        Factor of the logarithm below the root, gamma(z) = gamma ln max(z, e^(g/(g - 1))). 4 in the paper's theorem.
+    """
+
+    m: int = Field(ge=0)
+    d: int = Field(default=1, ge=0)
+    g: float = Field(default=2.0, ge=1.25, le=16)
+    gamma: float = Field(default=4.0, gt=0)
+
+    @property
+    def ratio(self) -> float:
+        """g/(g - 1)."""
+        return self.g / (self.g - 1)
+
+    @model_validator(mode="after")
+    def _lemma_holds(self) -> Self:
+        least = math.ceil(self.ratio * math.e * (self.d + 1)) - 1
+        if self.m < least:
+            raise ValueError(
+                f"m must be at least {self.ratio:g} e (d + 1) - 1, which is {least} for d = {self.d}, found {self.m}; "
+                "raise m"
+            )
+        if self.gamma * self.ratio < 1:
+            raise ValueError(f"gamma must be at least 1 - 1/g, found {self.gamma:g} with g = {self.g:g}; raise gamma")
+        return self
+
+
+class TheorySizes(TheoryGrowth):
+    """s_i = ceil(S((m + i + 1)/(d + 1))/(d + 1)) with S(x) = (x (g - 1)/g/omega(x))^(1/(g - 1)) of Lemma B.3.
+
+    There omega(x) = gamma g/(g - 1) ln(x (g - 1)/g). With g = 2 and gamma = 4, as in the paper's theorem, that is
+    ceil((m + i + 1)/(16 (d + 1)^2) / ln((m + i + 1)/(2 (d + 1)))).
 
     Notes
     -----
-    With x = (m + i + 1)/(d + 1) this is x/(16 (d + 1) ln(x/2)), Lemma B.3 for g = 2 and gamma(z) = 4 ln z. The lemma
-    asks for gamma(z) >= 2 z gamma'(z) = 8, so for z >= e^2, at all z that occur; the least is (x/2)^2 at i = 0. It then
-    holds word for word of gamma(z) = 4 ln max(z, e^2). So m + 1 >= 2 e (d + 1), which also makes the logarithm at least
-    1 and the sizes non-decreasing: x/ln(x/2) falls below x = 2 e.
+    The lemma asks for gamma(z) >= 1 and gamma(z) >= z gamma'(z) g/(g - 1) at all z. Of c ln z the second is ln z >=
+    g/(g - 1), at all z that occur; the least is (x (g - 1)/g)^(g/(g - 1)) at i = 0. It then holds word for word of
+    c ln max(z, e^(g/(g - 1))). So m + 1 >= e (d + 1) g/(g - 1), which makes the logarithm of omega at least 1 and the
+    sizes non-decreasing: x/ln(x (g - 1)/g) falls below x = e g/(g - 1).
     """
 
     name: Literal["theory"] = "theory"
-    m: int = Field(ge=0)
-    d: int = Field(default=1, ge=0)
-
-    @model_validator(mode="after")
-    def _sizes_grow(self) -> TheorySizes:
-        check_theory(self.m, self.d)
-        return self
 
     def at(self, i: RealArray) -> RealArray:
-        number, lag = self.m + i + 1, self.d + 1
-        return number / (16 * lag**2) / np.log(number / (2 * lag))
-
-
-def check_theory(m: int, d: int) -> None:
-    """Raise ValueError unless m + 1 >= 2 e (d + 1), from where on the theory's formulas hold."""
-    least = math.ceil(2 * math.e * (d + 1)) - 1
-    if m < least:
-        raise ValueError(f"m must be at least 2 e (d + 1) - 1, which is {least} for d = {d}, found {m}; raise m")
+        number, lag, ratio = self.m + i + 1, self.d + 1, self.ratio
+        # The lags go below the root, where those of the paper's g are exact.
+        grown: RealArray = number / (self.gamma * ratio**2 * lag**self.g) / np.log(number / (ratio * lag))
+        return grown ** (1 / (self.g - 1))
 
 
 class PrivacySizes(Section):
@@ -218,28 +247,23 @@ def _check(i: int) -> None:
         raise SpecError(f"rounds are numbered from 0 to {MOST_ROUNDS:,}, found {i}")
 
 
-class TheoryConstants(Section):
+class TheoryConstants(TheoryGrowth):
     """Constants that the strongly convex theory is computed from.
 
     Attributes
     ----------
-    m, d : int
-        Constants of the sizes, `TheorySizes`.
     smoothness, strong_convexity : float
         L of every example's loss, mu of the objective.
     alpha : float
         12 <= alpha_t <= alpha in the step sizes alpha_t/(mu (t + E_t)); 36 in the paper (Lemma B.4).
     """
 
-    m: int = Field(ge=0)
-    d: int = Field(default=1, ge=0)
     smoothness: PositiveFloat
     strong_convexity: PositiveFloat
     alpha: float = Field(default=36.0, ge=12)
 
     @model_validator(mode="after")
-    def _lemma_holds(self) -> TheoryConstants:
-        check_theory(self.m, self.d)
+    def _convexity_is_possible(self) -> Self:
         if self.strong_convexity > self.smoothness:
             raise ValueError(
                 f"strong_convexity is at most smoothness, found {self.strong_convexity:g} > {self.smoothness:g}; "
@@ -249,14 +273,15 @@ class TheoryConstants(Section):
 
 
 class TheoryDelay(TheoryConstants):
-    """tau(t) = M1 + sqrt((t + M0)/(4 ln(t + M0))).
+    """tau(t) = M1 + ((t + M0)/(gamma ln(t + M0)))^(1/g).
 
-    M0 = (m + 1)^2/4 and M1 = max{d + 1, 2 L alpha/mu, s_0/2}, with the s_0 of the sizes ``theory``.
+    M0 = ((m + 1) (g - 1)/g)^(g/(g - 1)) and M1 = max{d + 1, 2 L alpha/mu, s_0/2}, with the s_0 of the sizes ``theory``;
+    (m + 1)^2/4 and a square root in the paper's theorem, where g = 2 and gamma = 4.
 
     Notes
     -----
-    As M0 >= e^2 (`check_theory`), tau is increasing; so is t - tau(t), since with y = t + M0 the slope of tau is
-    (ln y - 1)/(4 sqrt(y) ln(y)^(3/2)), below 1/25.
+    With y = t + M0 the slope of tau is (1 - 1/ln y)/g (y/gamma(y))^(1/g)/y. As ln M0 >= g/(g - 1) and gamma(y) >= 1
+    (`TheoryGrowth`), it is positive and at most 1/g, so neither tau nor t - tau(t) ever falls.
     """
 
     name: Literal["theory"] = "theory"
@@ -264,17 +289,19 @@ class TheoryDelay(TheoryConstants):
     @cached_property
     def shift(self) -> float:
         """M0."""
-        return (self.m + 1) ** 2 / 4
+        return ((self.m + 1) / self.ratio) ** self.ratio
 
     @cached_property
     def least(self) -> float:
         """M1."""
-        first = math.ceil(TheorySizes(m=self.m, d=self.d).at(np.zeros(())))
+        growth = {field: getattr(self, field) for field in TheoryGrowth.model_fields}
+        first = math.ceil(TheorySizes(**growth).at(np.zeros(())))
         return max(self.d + 1, 2 * self.smoothness * self.alpha / self.strong_convexity, first / 2)
 
     def at(self, t: float) -> float:
         y = max(t, 0) + self.shift
-        return self.least + math.sqrt(y / (4 * math.log(y)))
+        below = y / (self.gamma * math.log(y))
+        return self.least + (math.sqrt(below) if self.g == 2 else below ** (1 / self.g))  # the root is exact
 
 
 class PowerDelay(Section):
@@ -439,9 +466,10 @@ class DiminishingByRound(_Diminishing):
 
 
 class TheoryRate(TheoryConstants):
-    """eta_i = (12/mu)/(S + 2 M1 + sqrt((M0 + S)/ln(M0 + S))) with S = s_0 + ... + s_{i-1}, held over the round.
+    """eta_i = 12/(mu (S + 2 tau(S))) with S = s_0 + ... + s_{i-1}, held over the round.
 
-    That is 12/(mu (S + 2 tau(S))), with the delay function ``theory`` of the same constants.
+    tau is the delay function ``theory`` of the same constants. With the g and gamma of the paper's theorem that is
+    (12/mu)/(S + 2 M1 + sqrt((M0 + S)/ln(M0 + S))).
     """
 
     schedule: Literal["theory"] = "theory"

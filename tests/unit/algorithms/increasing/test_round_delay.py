@@ -32,12 +32,12 @@ ADAPTER: TypeAdapter[Delay] = TypeAdapter(Delay)
 class LeastTheoryDelay:
     """The tau of Lemma B.3 with the least M1 it permits, d + 1, which a problem's L and mu would raise."""
 
-    def __init__(self, m, d):
-        self.m, self.d = m, d
+    def __init__(self, m, d, g=2, gamma=4):
+        self.m, self.d, self.g, self.gamma = m, d, g, gamma
 
     def at(self, t):
-        y = t + (self.m + 1) ** 2 / 4
-        return self.d + 1 + math.sqrt(y / (4 * math.log(y)))
+        y = t + ((self.m + 1) * (self.g - 1) / self.g) ** (self.g / (self.g - 1))
+        return self.d + 1 + (y / (self.gamma * math.log(y))) ** (1 / self.g)
 
 
 def rounds_of(schedule, *examples, counts="rounded", weights="equal", seed=0):
@@ -74,6 +74,8 @@ def test_the_least_delay_is_the_largest_of_three():
     [
         TheoryDelay(m=5, d=0, smoothness=1, strong_convexity=1),
         TheoryDelay(m=10, d=1, smoothness=1, strong_convexity=1),
+        TheoryDelay(m=13, d=0, smoothness=1, strong_convexity=1, g=1.25, gamma=0.2),
+        TheoryDelay(m=10, d=1, smoothness=1, strong_convexity=1, g=5, gamma=1),
         PowerDelay(constant=5, factor=1, exponent=0.5),
         PowerDelay(constant=5, factor=1, exponent=1),
         PowerDelay(constant=5, factor=0.3, exponent=0),
@@ -178,6 +180,23 @@ def test_theory_sizes_keep_to_condition_2(m, d):
     assert tau.at(1000) >= LeastTheoryDelay(m, d).at(1000)
     assert first_breach(tau, sizes, d, 5000) is None
     assert first_stall(tau, sizes, 5000) is None
+
+
+@pytest.mark.parametrize(("g", "gamma", "m"), [(1.25, 4, 50), (1.5, 0.4, 20), (1.5, 1, 16), (3, 1, 20), (8, 1, 5000)])
+@pytest.mark.parametrize("d", [0, 1])
+def test_sizes_of_another_g_keep_to_condition_2(g, gamma, m, d):
+    """Lemma B.3 of any g > 1, with its least M1; and TheoryDelay is its tau, with a larger M1."""
+    sizes, least = rounds_of(TheorySizes(m=m, d=d, g=g, gamma=gamma)), LeastTheoryDelay(m, d, g, gamma)
+    assert first_breach(least, sizes, d, 2000) is None
+    tau = TheoryDelay(m=m, d=d, g=g, gamma=gamma, smoothness=1, strong_convexity=1, alpha=12)
+    for t in (0, 1000, 10**6):
+        assert tau.at(t) - tau.least == pytest.approx(least.at(t) - d - 1)
+
+
+def test_sizes_of_a_smaller_g_break_condition_2():
+    """They grow like i^2 for g = 1.5, where delays of g = 2 permit i."""
+    sizes = rounds_of(TheorySizes(m=50, d=1, g=1.5))
+    assert first_breach(LeastTheoryDelay(50, 1), sizes, 1, 2000) is not None
 
 
 def test_linear_sizes_break_condition_2():

@@ -77,16 +77,47 @@ def test_theory_by_hand():
     assert [sizes.total(i) for i in (0, 73, 74, 79, 99)] == [3, 3, 4, 4, 4]
 
 
-@pytest.mark.parametrize("d", [0, 1, 2, 7])
-def test_theory_is_refused_exactly_where_its_formula_falls(d):
-    """x/ln(x/2) with x = (m + 1 + i)/(d + 1) falls until x = 2 e: so m + 1 >= 2 e (d + 1)."""
-    least = min(m for m in range(200) if (m + 1) / (d + 1) >= 2 * math.e)
-    real = TheorySizes(m=least, d=d).at(np.arange(3000.0))
+def test_theory_of_another_g_by_hand():
+    """g = 3, gamma = 2, d = 0, m = 99: S(100) = sqrt(66.667/(2 1.5 ln 66.667)) = sqrt(66.667/12.5991) = 2.30029.
+
+    d = 1: x = 50, S(50)/2 = sqrt(33.333/(3 ln 33.333))/2 = sqrt(33.333/10.5197)/2 = 0.89003.
+    """
+    assert TheorySizes(m=99, d=0, g=3, gamma=2).at(np.zeros(1))[0] == pytest.approx(2.30029, abs=1e-5)
+    assert TheorySizes(m=99, d=1, g=3, gamma=2).at(np.zeros(1))[0] == pytest.approx(0.89003, abs=1e-5)
+
+
+@pytest.mark.parametrize(("g", "gamma"), [(1.25, 0.2), (1.5, 4), (2, 4), (3, 1), (7, 30)])
+def test_theory_is_lemma_b_3_word_for_word(g, gamma):
+    """S(x) = (x/omega(x) (g - 1)/g)^(1/(g - 1)) with omega(x) = gamma((x (g - 1)/g)^(g/(g - 1)))."""
+
+    def below(z):
+        return gamma * math.log(max(z, math.exp(g / (g - 1))))
+
+    def share(x):
+        omega = below((x * (g - 1) / g) ** (g / (g - 1)))
+        return (x / omega * (g - 1) / g) ** (1 / (g - 1))
+
+    expected = [share((60 + i + 1) / 3) / 3 for i in range(50)]
+    assert TheorySizes(m=60, d=2, g=g, gamma=gamma).at(np.arange(50.0)).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("d", "g"), [(0, 2), (1, 2), (2, 2), (7, 2), (1, 1.25), (1, 3), (3, 16)])
+def test_theory_is_refused_exactly_where_its_formula_falls(d, g):
+    """x/ln(x/2) with x = (m + 1 + i)/(d + 1) falls until x = 2 e: so m + 1 >= 2 e (d + 1); 2 is g/(g - 1)."""
+    least = min(m for m in range(200) if (m + 1) / (d + 1) >= g / (g - 1) * math.e)
+    real = TheorySizes(m=least, d=d, g=g).at(np.arange(3000.0))
     assert (np.diff(real) > 0).all()
     before = (least - 1 + 1) / (d + 1)
-    assert before < 2 * math.e
-    with pytest.raises(ValidationError, match=rf"at least 2 e \(d \+ 1\) - 1, which is {least} for d = {d}, found"):
-        TheorySizes(m=least - 1, d=d)
+    assert before < g / (g - 1) * math.e
+    with pytest.raises(ValidationError, match=rf" e \(d \+ 1\) - 1, which is {least} for d = {d}, found {least - 1}"):
+        TheorySizes(m=least - 1, d=d, g=g)
+
+
+def test_a_gamma_below_one_is_refused():
+    """gamma(z) >= 1 at all z: gamma g/(g - 1) >= 1."""
+    TheorySizes(m=50, g=3, gamma=2 / 3)
+    with pytest.raises(ValidationError, match=r"gamma must be at least 1 - 1/g, found 0\.66 with g = 3; raise gamma"):
+        TheorySizes(m=50, g=3, gamma=0.66)
 
 
 @pytest.mark.parametrize(("d", "s_0"), [(0, 25), (1, 13), (2, 9)])
