@@ -166,7 +166,7 @@ BAD: dict[str, tuple[Any, str]] = {
         lambda: ("evaluate", "out", changed(ill="maybe")),
         "the label maybe, which is none of the 2 classes no, yes",
     ),
-    "a newer model": (lambda: ("predict", newer(), "new.csv"), "expected a model of format 1, found format 7"),
+    "a newer model": (lambda: ("predict", newer(), "new.csv"), "expected a model of format 2, found format 7"),
     "no results": (lambda: ("predict", "nowhere", "new.csv"), "nowhere: expected the folder of a run"),
     "no model": (lambda: ("export", ".", "--to", "onnx"), "expected the folder of a run, with model.safetensors"),
     "no file": (lambda: ("predict", "out", "none.csv"), "there is no file none.csv"),

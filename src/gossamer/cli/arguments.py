@@ -131,6 +131,7 @@ report  runs.report  write a page that shows what runs did, or how a party's nod
   --out FOLDER:path             where to (default: the first folder)
   --public                      leave out what no guarantee covers, such as scores on test examples
   --figures                     also write each figure as SVG, PNG and CSV into report-figures beside the page
+  --card                        also write the card of a run's model, as model-card.md
   --pdf                         also write the page on paper, as report.pdf beside it
   --live PORT:port?             write nothing: show the page to a browser on this machine, as the folders change, until
                                 interrupted; at a port that is free, or at PORT

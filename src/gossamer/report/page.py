@@ -33,6 +33,7 @@ from gossamer.report.drawing import (
     share,
     size,
 )
+from gossamer.report.model_card import described
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
 from gossamer.report.records import SCORES, SUMMARY, RunRecord, read_record
@@ -56,11 +57,13 @@ class Page:
     overview : sequence of mapping of str to str
         Rows of that table.
     notes : sequence of str
-        Sentences that a reader must know first.
+        Sentences that a reader must know before figures.
     sections : sequence of PageSection
         All else.
     public : bool
         Whether figures were left out that nothing covers.
+    opening : sequence of str
+        Sentences on what is predicted, of whom, and what for.
     """
 
     title: str
@@ -69,6 +72,7 @@ class Page:
     notes: Sequence[str]
     sections: Sequence[PageSection]
     public: bool = False
+    opening: Sequence[str] = ()
 
     @property
     def figures(self) -> list[Figure]:
@@ -85,7 +89,7 @@ def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: 
     scores = _scores([record.summary for record in records], SCORES, public)
     rows = [_row(record, public, scored) for record, scored in zip(records, scores, strict=True)]
     sections = sections_of(records, public=public, before=before)
-    return Page(title, "Runs", rows, notes(records, public=public), sections, public)
+    return Page(title, "Runs", rows, notes(records, public=public), sections, public, described(records))
 
 
 def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], public: bool) -> list[dict[str, str]]:

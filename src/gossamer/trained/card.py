@@ -25,6 +25,7 @@ from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.network_losses import KIND, OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.section import Section, place, said
+from gossamer.trained.about import AboutSettings
 from gossamer.vectors import Part, pack, unpack
 from gossamer.version import __version__
 
@@ -107,7 +108,7 @@ def _vector(path: Path, card: Card, found: dict[str, Any]) -> FloatArray:
     return vector
 
 
-FORMAT = 1
+FORMAT = 2
 """Version of the card's keys; it is raised when an older Gossamer would misread them."""
 FILE = "model.json"
 METADATA = "gossamer"
@@ -218,15 +219,18 @@ class Card(Section):
         The parties whose data it was trained on, where they are public.
     note : str, optional
         Note that its holder must know.
+    about : AboutSettings, optional
+        What people said of it.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     gossamer: str = __version__
     objective: ObjectiveCard
     parts: tuple[PartCard, ...] = Field(min_length=1)
     data: Declaration
     owners: tuple[str, ...] | None = None
     note: str | None = None
+    about: AboutSettings | None = None
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Write it as standard JSON."""

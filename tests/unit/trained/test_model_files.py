@@ -98,7 +98,7 @@ def edited(folder: Path, out: Path, **changes: Any) -> Path:
 
 
 CARDS: dict[str, tuple[dict[str, Any], str]] = {
-    "newer": ({"format": 2, "gossamer": "9.1"}, r"expected a model of format 1, found format 2, .* 9\.1; "),
+    "newer": ({"format": 3, "gossamer": "9.1"}, r"expected a model of format 2, found format 3, .* 9\.1; "),
     "no version": ({"format": None}, r"damaged \(format: "),
     "a version that is true": ({"format": True}, r"damaged \(format: input should be a number"),
     "unknown key": ({"colour": "red"}, r"damaged \(colour: extra inputs"),

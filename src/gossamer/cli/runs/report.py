@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import door_for, page_of
 from gossamer.cli.printing import say
+from gossamer.errors import CallerError
 
 if TYPE_CHECKING:
     from gossamer.report.serving import Door
@@ -29,9 +32,20 @@ def report_command(options: argparse.Namespace) -> int:
         print(write_page(page, folder))
         if options.figures:
             print(write_figures(page, folder))
+        if options.card:
+            print(_card(options.dir, folder))
         if options.pdf:
             print(write_paper(page, folder))
     return 0
+
+
+def _card(folders: Sequence[Path], out: Path) -> Path:
+    from gossamer.report.model_card import write_model_card
+    from gossamer.report.records import read_records
+
+    if len(folders) > 1:
+        raise CallerError(f"--card: expected one run, found {len(folders)}; a card is of one model")
+    return write_model_card(read_records(folders)[0], out)
 
 
 def _serve(door: Door, options: argparse.Namespace) -> None:

@@ -174,7 +174,7 @@ def secret_seed(
         reproducible, and for runs that have nothing to hide.
     """
     experiment = prepared.experiment
-    content = experiment.model_dump(mode="json", exclude={"compute", "evaluation", "deployment", "personalisation"})
+    content = experiment.model_dump(mode="json", exclude=_UNDECIDING)
     del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
     parts = _digest(_parts(prepared))
@@ -217,6 +217,10 @@ def chosen_secret(experiment: Experiment, given: NoiseSecret | None = None) -> N
             "same spec gives the same bytes"
         )
     return None
+
+
+_UNDECIDING = {"compute", "evaluation", "deployment", "personalisation", "about"}
+"""Sections that decide no gradient."""
 
 
 def _deciding(content: Any) -> Any:

@@ -115,6 +115,7 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
         data=dataset.declaration or _declared(prepared),
         owners=owners or prepared.owners,
         note=note,
+        about=prepared.experiment.about,
     )
 
 

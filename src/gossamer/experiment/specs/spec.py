@@ -34,6 +34,7 @@ from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
 from gossamer.section import Kind, Registered, Section, bare, used
 from gossamer.topology.graphs import KIND as TOPOLOGIES
+from gossamer.trained.about import AboutSettings
 
 _LONGEST = 86400
 
@@ -294,6 +295,7 @@ class Experiment(Section, Spec):
     compute: ComputeSettings = ComputeSettings()
     deployment: DeploymentSettings = DeploymentSettings()
     personalisation: PersonalisationSettings | None = None
+    about: AboutSettings | None = None
     seed: int = Field(default=0, ge=0)
 
     if TYPE_CHECKING:  # the types of fields are those of what is read, and more may be given
@@ -315,6 +317,7 @@ class Experiment(Section, Spec):
             compute: ComputeSettings | Mapping[str, Any] = ...,
             deployment: DeploymentSettings | Mapping[str, Any] = ...,
             personalisation: PersonalisationSettings | Mapping[str, Any] | None = ...,
+            about: AboutSettings | Mapping[str, Any] | None = ...,
             seed: int = ...,
         ) -> None: ...
 

@@ -1,0 +1,155 @@
+"""The model card: what a model is for, whose data it learnt from, how well it does, and what is proved of its privacy.
+
+References
+----------
+M. Mitchell et al., "Model cards for model reporting", FAT* 2019, whose sections these are; in the form that the Hugging
+Face Hub reads, Markdown below lines of YAML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gossamer.errors import DataError, counted
+from gossamer.files import MOST_RECORDS, read_text, write_own
+from gossamer.privacy.guarantee_card import FILE as GUARANTEE
+from gossamer.report.drawing import decimal
+from gossamer.report.privacy import proved_of, sentence
+from gossamer.report.records import SCORES, RunRecord
+
+MODEL, CARD = "model.json", "model-card.md"
+"""Names of the file that has a model's card for programs, and of that for people."""
+Card = Mapping[str, Any]
+_NAMED = 12  # most classes that a sentence has
+
+
+def card_of(record: RunRecord) -> Card | None:
+    """The card of a run's model; None where there is no model, as of a run that has not come to one.
+
+    Raises
+    ------
+    DataError
+        If it is damaged.
+    """
+    file = record.path / MODEL
+    try:
+        found = json.loads(read_text(file, MOST_RECORDS))
+        return {**found, "data": {**found["data"]}, "about": {**(found.get("about") or {})}}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise DataError(f"{file}: expected the card of a model, found something else; run it again") from None
+
+
+def opening(card: Card) -> list[str]:
+    """Sentences that a page begins with: what is predicted, from which data, whose they are; and what it is for."""
+    data, about = card["data"], card["about"]
+    outcome = data["target"] if isinstance(data["target"], str) else "an outcome"
+    what, classes = f"{outcome}, a number", [" or ".join(labels) for labels in data.get("classes") or ()]
+    if len(classes) == 2:
+        what = f"whether {outcome} is {' or '.join(classes)}"
+    elif classes:
+        more = ", ..." if len(classes) > _NAMED else ""
+        what = f"which of {len(classes)} classes {outcome} is ({', '.join(classes[:_NAMED])}{more})"
+    source = f"{counted(len(data['columns']), 'column')} of the table" if data.get("columns") else "the data set"
+    whose = f": {about['persons']}" if about.get("persons") else "; nobody said whose data these are (about.persons)"
+    owners = f", held by {counted(len({*card['owners']}), 'party', 'parties')}" if card.get("owners") else ""
+    said = [f"This model predicts {what}, from {source} {data['name']}{owners}{whose}."]
+    return said + [f"{words}: {about[name]}" for name, words in _SAID.items() if about.get(name)]
+
+
+_SAID = {"purpose": "What it is for", "limits": "What it is not for", "decided": "Who decided"}
+
+
+def write_model_card(record: RunRecord, folder: Path) -> Path:
+    """Write the card of a run's model as Markdown into ``folder``, and return where it is.
+
+    Raises
+    ------
+    DataError
+        If the run has no model.
+    """
+    if (card := card_of(record)) is None:
+        raise DataError(f"{record.path}: expected a model, with {MODEL}, found none; give a run that has ended")
+    write_own(folder / CARD, ("\n".join(_lines(record, card)) + "\n").encode())
+    return folder / CARD
+
+
+def _lines(record: RunRecord, card: Card) -> Iterator[str]:
+    head = {
+        "library_name": "gossamer",
+        "tags": ["federated-learning", "differential-privacy", *(["tabular"] if card["data"].get("columns") else [])],
+    }
+    yield f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n"
+    yield f"# Model card: {record.name}\n"
+    yield f"{opening(card)[0]}\n"
+    for name, words in _SAID.items():
+        yield f"## {words}\n\n{card['about'].get(name) or f'Nobody said (about.{name}).'}\n"
+    yield "## Data\n"
+    yield from _data(card)
+    yield "\n## How well it does\n"
+    yield from _scores(record)
+    yield "\n## Privacy\n"
+    yield from _proved(record)
+    yield "\n## How to use it\n"
+    yield f"`gossamer predict {record.name} ROWS.csv`; written by Gossamer {card['gossamer']}, {_made(record, card)}."
+
+
+def _data(card: Card) -> Iterator[str]:
+    """Lines on what is declared of columns, and nothing that was found in rows."""
+    columns = card["data"].get("columns")
+    if columns is None:
+        yield f"Examples of {' x '.join(map(str, card['data']['shape']))} numbers."
+        return
+    yield from _table(("column", "declared as"), ((name, _declared(column)) for name, column in columns.items()))
+
+
+def _declared(column: Card) -> str:
+    kind = column.get("kind", "number")
+    if (texts := column.get("categories")) is not None:
+        return f"one of {', '.join(texts)}"
+    return "{} from {:g} to {:g}".format(kind, *column["range"]) if column.get("range") else str(kind)
+
+
+def _scores(record: RunRecord) -> Iterator[str]:
+    found = {words: record.summary["metrics"].get(name) for name, words in SCORES.items()}
+    held = [(words, decimal(value)) for words, value in found.items() if value is not None]
+    if not held:
+        yield "It was not tested."
+        return
+    yield "On test rows, which no guarantee covers:\n"
+    yield from _table(("figure", "value"), held)
+
+
+def _proved(record: RunRecord) -> Iterator[str]:
+    for found in proved_of([record]):
+        first = found.first
+        yield f"{sentence(first)} Epsilon {decimal(first.epsilon)} at delta {decimal(first.delta)}.\n"
+        yield from (f"- {line}" for line in first.assumptions)
+        yield f"\nProof: {first.proof}. All of it is in `{GUARANTEE}`."
+        return
+    yield "Nothing is proved."
+
+
+def _made(record: RunRecord, card: Card) -> str:
+    name = card["objective"].get("module") or card["objective"].get("name") or "a module from memory"
+    return f"{name} by {record.summary['algorithm']}, {counted(int(record.summary['updates']), 'update', form=',')}"
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield f"|{'---|' * len(heading)}"
+    yield from (f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
+
+
+def described(records: Sequence[RunRecord]) -> list[str]:
+    """`opening` of the model of ``records``, where all have the same; of several models nothing."""
+    found: Mapping[str, list[str]] = {
+        "\n".join(said): said for record in records if (card := card_of(record)) and (said := opening(card))
+    }
+    return next(iter(found.values())) if len(found) == 1 else []

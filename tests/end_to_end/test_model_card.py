@@ -1,0 +1,89 @@
+"""The model card, and the first sentence of a report: what people said, and what they did not say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import gossamer as gs
+from gossamer.cli.main import main
+
+SAID = {
+    "purpose": "warn the ward",
+    "limits": "not for children | nor elsewhere",
+    "persons": "patients of two wards <i>",
+    "decided": "the board",
+}
+
+
+def spec(folder: Path, **more: Any) -> Path:
+    rows = [f"{20 + i % 60},{'fm'[i % 2]},{'no' if i % 60 < 30 else 'yes'}" for i in range(120)]
+    (folder / "wards.csv").write_text("age,sex,ill\n" + "\n".join(rows) + "\n")
+    there = folder / "spec.yaml"
+    there.write_text(
+        yaml.safe_dump(
+            {
+                "dataset": {
+                    "name": "wards",
+                    "path": "wards.csv",
+                    "target": "ill",
+                    "labels": ["no", "yes"],
+                    "columns": {"age": [0, 120], "sex": ["f", "m"]},
+                },
+                "algorithm": {"name": "gossip", "nodes": 2},
+                "privacy": {"noise_secret": "reproducible"},
+                "budget": {"epsilon": 8, "delta": 1e-4},
+                "stop": {"epochs": 2},
+                **more,
+            }
+        )
+    )
+    return there
+
+
+def test_what_people_said_is_on_the_card_and_first_on_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    out = tmp_path / "out"
+    assert main(["run", str(spec(tmp_path, about=SAID, privacy={})), "--out", str(out)]) == 0
+    assert main(["report", str(out), "--card"]) == 0
+    card = (out / "model-card.md").read_text()
+    head, text = re.fullmatch(r"---\n(.*?)---\n(.*)", card, re.DOTALL).groups()  # type: ignore[union-attr]
+    assert yaml.safe_load(head)["library_name"] == "gossamer"
+    first = f"This model predicts whether ill is no or yes, from 2 columns of the table wards: {SAID['persons']}."
+    for words in (first, "## What it is for\n\nwarn the ward", SAID["limits"], "## Who decided\n\nthe board"):
+        assert words in text
+    assert "| age | number from 0 to 120 |\n| sex | one of f, m |" in text
+    assert "at delta 0.0001." in text
+    page = (out / "report.html").read_text()
+    assert page.index("patients of two wards &lt;i&gt;") < page.index("Runs</h2>")
+    assert gs.load_model(out).card.about.persons == SAID["persons"]  # type: ignore[union-attr]
+
+
+def test_what_nobody_said_is_said_to_be_missing(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    out = tmp_path / "out"
+    assert main(["run", str(spec(tmp_path)), "--out", str(out)]) == 0
+    assert main(["report", str(out), "--card"]) == 0
+    card = (out / "model-card.md").read_text()
+    assert "nobody said whose data these are (about.persons)" in card
+    assert card.count("Nobody said (about.") == 3
+
+
+def test_words_change_no_run(tmp_path: Path) -> None:
+    for name, more in (("said", {"about": SAID}), ("plain", {})):
+        assert main(["run", str(spec(tmp_path, **more)), "--out", str(tmp_path / name)]) == 0
+    said, plain = (gs.load_model(tmp_path / name).vector for name in ("said", "plain"))
+    assert said.tobytes() == plain.tobytes()
+
+
+def test_a_card_is_of_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    for name in ("a", "b"):
+        assert main(["run", str(spec(tmp_path)), "--out", str(tmp_path / name)]) == 0
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--card"]) == 2
+    assert "--card: expected one run, found 2" in capsys.readouterr().err
+    assert not (tmp_path / "a" / "model-card.md").exists()
