@@ -289,7 +289,7 @@ class TheoryDelay(TheoryConstants):
     @cached_property
     def shift(self) -> float:
         """M0."""
-        return ((self.m + 1) / self.ratio) ** self.ratio
+        return math.pow((self.m + 1) / self.ratio, self.ratio)
 
     @cached_property
     def least(self) -> float:
@@ -301,7 +301,7 @@ class TheoryDelay(TheoryConstants):
     def at(self, t: float) -> float:
         y = max(t, 0) + self.shift
         below = y / (self.gamma * math.log(y))
-        return self.least + (math.sqrt(below) if self.g == 2 else below ** (1 / self.g))  # the root is exact
+        return self.least + (math.sqrt(below) if self.g == 2 else math.pow(below, 1 / self.g))  # the root is exact
 
 
 class PowerDelay(Section):
