@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from gossamer.data.dates import NAMES, Part, as_date, check_format, days_of, in_days
 from gossamer.errors import DataError, SpecError
 from gossamer.files import read_text
 from gossamer.section import Section
@@ -83,7 +84,7 @@ class CsvSettings(Section):
 _LEAST, _MOST = 1.1754944e-38, 3.4028234e38
 """The least and the most of the normal numbers of float32."""
 
-Kind = Literal["number", "category", "boolean"]
+Kind = Literal["number", "category", "boolean", "date"]
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Interval = Annotated[tuple[Finite, ...], Field(min_length=2, max_length=2)]
@@ -239,16 +240,17 @@ TargetSettings = Annotated[
 
 
 class Column(ScaleConstants):
-    """A column that is a feature: a number, a text of several, or true or false.
+    """A column that is a feature: a number, a text of several, true or false, or a date.
 
-    A list is short for its ``range`` (two numbers) or its ``categories`` (texts), and a kind for itself: ``[0, 120]``,
-    ``[female, male]``, ``boolean``.
+    A list is short for its ``range`` (two numbers, or two dates) or its ``categories`` (texts), and a kind for itself:
+    ``[0, 120]``, ``[2015-01-01, 2024-12-31]``, ``[female, male]``, ``boolean``.
 
     Attributes
     ----------
     kind : str, optional
         ``number`` is one feature, scaled as it says here; ``category`` is a feature for each text, 1 where the cell has
-        that text and 0 elsewhere; ``boolean`` is one feature, 0 or 1. By default what the other keys say.
+        that text and 0 elsewhere; ``boolean`` is one feature, 0 or 1; ``date`` is what ``parts`` say. By default what
+        the other keys say.
     categories : tuple of str, optional
         The texts that cells may have, in the order of their features. Any other is refused.
     missing : number, text or truth value, optional
@@ -261,12 +263,26 @@ class Column(ScaleConstants):
         The least and the most that values can be: mapped to -1 and 1, and values outside are taken for the nearer one.
     mean, deviation : float, optional
         Published figures of such values: the mean is taken off them, and they are divided by the deviation.
+    was_empty : bool, optional
+        Whether there is a further feature, 1 where a cell was empty and 0 elsewhere.
+    since : date or str, optional
+        Dates: what days are counted from, a public date or the name of another column of dates, such as that of birth;
+        by default the first date of the range.
+    format : str, optional
+        Dates: how they are written, such as ``%d.%m.%Y``; by default as ISO 8601 has it, such as 2024-01-31.
+    parts : tuple of str, optional
+        Dates: which of ``days``, ``month`` and ``weekday`` are features; by default days. They are a number, scaled as
+        it says here; a month and a weekday are categories, and an empty cell has none.
     """
 
     kind: Kind = "number"
     categories: Annotated[tuple[str, ...] | None, Field(min_length=2)] = None
     missing: bool | float | str | None = None
     missing_marks: Marks = None
+    was_empty: bool | None = None
+    since: str | None = None
+    format: Annotated[str, AfterValidator(check_format)] | None = None
+    parts: Annotated[tuple[Part, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -275,6 +291,8 @@ class Column(ScaleConstants):
             given = {"kind": given}
         elif isinstance(given, list | tuple):
             given = _of_list(given)
+        if isinstance(given, Mapping):
+            given = in_days(given)
         if not isinstance(given, Mapping) or given.get("categories") is None:
             return given
         texts = given["categories"]
@@ -286,7 +304,7 @@ class Column(ScaleConstants):
     def _one_kind(self) -> Column:
         if (self.kind == "category") != (self.categories is not None):
             raise ValueError("a category needs its categories, such as [female, male], and no other kind has them")
-        if self.kind != "number" and self._constants:
+        if not self.is_number and self._constants:
             raise ValueError(
                 f"{' and '.join(self._constants)} are for numbers, and this is a {self.kind}; leave them out"
             )
@@ -296,7 +314,43 @@ class Column(ScaleConstants):
             raise ValueError(f"missing_marks has {sorted(both)[0]!r}, which is one of the categories; leave one out")
         if self.missing is not None:
             object.__setattr__(self, "missing", self._checked(self.missing))
+        if self.was_empty and self.missing is None and (self.is_number or self.kind != "date"):
+            raise ValueError("was_empty goes with what an empty cell is read as; give missing, too")
+        self._check_dates()
         return self
+
+    def _check_dates(self) -> None:
+        if self.kind != "date":
+            for key in ("since", "format", "parts"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"{key} is for dates, and this is a {self.kind}; leave it out, or say kind: date")
+        elif len(set(self.of_dates)) < len(self.of_dates):
+            raise ValueError(f"parts must all differ, found {list(self.of_dates)}")
+        elif self.is_number and self.since is None:
+            raise ValueError(
+                "days need a range of dates, such as [2015-01-01, 2024-12-31], or a date or a column of dates that "
+                "they are counted since"
+            )
+
+    @property
+    def of_dates(self) -> tuple[Part, ...]:
+        """Parts of dates that are features; none of other columns."""
+        return (self.parts or ("days",)) if self.kind == "date" else ()
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, or a date of whose days there is one."""
+        return self.kind == "number" or "days" in self.of_dates
+
+    @property
+    def start(self) -> float | None:
+        """Days from 1970 to the date that days are counted from; None where that is another column's."""
+        return None if self.since is None or as_date(self.since) is None else days_of(self.since)
+
+    @property
+    def other(self) -> str | None:
+        """The column that days are counted from, if it is one."""
+        return self.since if self.start is None else None
 
     @property
     def _constants(self) -> list[str]:
@@ -312,8 +366,11 @@ class Column(ScaleConstants):
             if (text := _text(missing)) not in self.categories:
                 raise ValueError(f"missing must be one of the categories {', '.join(self.categories)}, found {text!r}")
             return text
+        if not self.is_number:
+            raise ValueError("missing is a number of days, and parts has none; leave it out: an empty cell has no part")
         if isinstance(missing, bool | str):
-            raise ValueError(f"missing must be a number, as the column's values are, found {missing!r}")
+            kind = "number of days" if self.kind == "date" else "number"
+            raise ValueError(f"missing must be a {kind}, as the column's values are, found {missing!r}")
         if self.range is not None and not self.range[0] <= missing <= self.range[1]:
             low, high = self.range
             raise ValueError(f"missing must be in the range from {low:g} to {high:g}, found {missing:g}")
@@ -321,7 +378,9 @@ class Column(ScaleConstants):
 
     def names(self, name: str) -> tuple[str, ...]:
         """Names of the features of a column called ``name``."""
-        return (name,) if self.categories is None else tuple(f"{name}={text}" for text in self.categories)
+        texts = self.categories or tuple(text for part in self.of_dates for text in NAMES.get(part, ()))
+        whole = () if self.categories is not None or (self.kind == "date" and not self.is_number) else (name,)
+        return (*whole, *(f"{name}={text}" for text in texts), *((f"{name} was empty",) if self.was_empty else ()))
 
 
 def _of_list(given: list[Any] | tuple[Any, ...]) -> dict[str, Any]:
@@ -334,6 +393,8 @@ def _of_list(given: list[Any] | tuple[Any, ...]) -> dict[str, Any]:
                 f"a list of two numbers is a range, found {len(given)}; write {{categories: [...]}} for numbers that "
                 "stand for something else"
             )
+        return {"range": list(given)}
+    if len(given) == 2 and all(as_date(item) is not None for item in given):
         return {"range": list(given)}
     if (text := _unsigned(given)) is not None:
         raise ValueError(

@@ -62,6 +62,7 @@ def _wanted(settings: DatasetSettings) -> Wanted:
         marks=settings.missing_marks or (),
         classes=tuple(map(str, settings.labels or ())),
         target_range=Column(range=settings.target_scale.range) if settings.target_scale else Column(),
+        drop_unlabelled=bool(settings.drop_unlabelled),
     )
 
 
@@ -91,7 +92,7 @@ _OPTIONS: dict[str, tuple[Format, ...]] = {
     "columns": TABLES,
     "csv": TABLES,
     "first_index": ("libsvm",),
-    **dict.fromkeys(("ignore", "missing_marks", "owner", "person", "target"), TABLES),
+    **dict.fromkeys(("drop_unlabelled", "ignore", "missing_marks", "owner", "person", "target"), TABLES),
 }
 """Settings that only some formats have. Parquet files have no dialect, but parties with either share a spec."""
 
@@ -172,7 +173,7 @@ def unscaled(settings: DatasetSettings, form: Format | None) -> list[str]:
         return [_undeclared(settings)] if form in TABLES and settings.scale is None else []
     if isinstance(settings.scale, NoScale):
         return _differing(settings.name, settings.columns)
-    bare = [name for name, column in settings.columns.items() if column.kind == "number" and not column.scaled]
+    bare = [name for name, column in settings.columns.items() if column.is_number and not column.scaled]
     if not bare or (settings.scale is not None and settings.scale.name != "declared"):
         return []
     shown = ", ".join(bare[:_MOST]) + (", ..." if bare[_MOST:] else "")
@@ -205,7 +206,7 @@ def _differing(name: str, columns: dict[str, Column]) -> list[str]:
 
 def _size(column: Column) -> float | None:
     """Return how large numbers of a column may be; None if it does not say."""
-    if column.kind != "number":
+    if not column.is_number:
         return 1.0
     if column.range is not None:
         return max(map(abs, column.range))

@@ -43,7 +43,18 @@ from gossamer.section import Section
 Classes = tuple[tuple[str, ...], ...]
 """The labels of each class number."""
 
-_AS_SAID = ("name", "task", "scale", "normalise", "csv", "owner", "person", "missing_marks", "first_index")
+_AS_SAID = (
+    "name",
+    "task",
+    "scale",
+    "normalise",
+    "csv",
+    "owner",
+    "person",
+    "missing_marks",
+    "first_index",
+    "drop_unlabelled",
+)
 """Keys of a declaration that are those of the section ``dataset``."""
 
 # Below this share of non-zero entries a CSR row is cheaper to use than a dense one.
@@ -226,6 +237,8 @@ class Declaration(Section):
         Texts that say nothing in cells of any column, beside what usually does.
     first_index : int, optional
         Index of the first feature in LIBSVM files.
+    drop_unlabelled : bool, optional
+        Whether rows whose target is empty are left out where targets are asked for.
     """
 
     name: str
@@ -247,6 +260,7 @@ class Declaration(Section):
     target_range: TargetRange | None = None
     missing_marks: Marks = None
     first_index: Literal[0, 1] | None = None
+    drop_unlabelled: bool | None = None
 
     @property
     def scaled_privately(self) -> dict[str, int]:
@@ -254,7 +268,7 @@ class Declaration(Section):
         if self.columns is None or not isinstance(self.scale, PrivateScale):
             return {}
         places = {name: place for place, name in enumerate(self.features)}
-        numbers = {name: one for name, one in self.columns.items() if one.kind == "number"}
+        numbers = {name: one for name, one in self.columns.items() if one.is_number}
         return {name: places[name] for name, one in numbers.items() if one.range is None and one.mean is None}
 
     @classmethod
@@ -326,6 +340,7 @@ class Declaration(Section):
                 trained=True,
                 marks=self.missing_marks or (),
                 classes=self.labels or (),
+                drop_unlabelled=bool(self.drop_unlabelled),
             ),
         )
 

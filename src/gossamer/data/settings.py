@@ -222,6 +222,8 @@ class DatasetSettings(Section):
         marks of its own instead.
     first_index : int, optional
         LIBSVM files: the index of the first feature, 1 or 0; by default 1.
+    drop_unlabelled : bool, optional
+        Tables: whether rows whose target is empty are left out, with a line that counts them, and not refused.
     """
 
     name: str = Field(min_length=1)
@@ -247,6 +249,7 @@ class DatasetSettings(Section):
     target_range: TargetSettings | None = None
     missing_marks: Marks = None
     first_index: Literal[0, 1] | None = None
+    drop_unlabelled: bool | None = None
 
     def complete(self) -> DatasetSettings:
         """These settings with the columns that a file of its own declares.

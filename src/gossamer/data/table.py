@@ -5,6 +5,7 @@ Rows come in blocks, so that a table of any length needs little more memory than
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,8 +16,9 @@ import numpy.typing as npt
 
 from gossamer.data.column_hints import Codes, check_undeclared, warn_of_marks
 from gossamer.data.columns import Column, Columns, CsvSettings, feature_names, with_marks
+from gossamer.data.dates import NAMES, part_of, read_dates, shown
 from gossamer.data.examples import Labelled, Labels, Places, as_float32
-from gossamer.errors import DataError, did_you_mean
+from gossamer.errors import DataError, RunWarning, counted, did_you_mean
 
 Cells = Sequence[str] | npt.NDArray[np.float64]
 """Of one column: texts, or numbers of which NaN is an empty cell."""
@@ -160,6 +162,26 @@ def codes(cells: Cells, column: Column) -> npt.NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
+def empty_cells(cells: Cells, marks: Sequence[str], known: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether each cell [n] says nothing, which the ``known`` texts do not, whatever they are."""
+    return np.array([text not in known and is_missing(text, marks) for text in texts_of(cells)], np.bool_)
+
+
+def dates(cells: Cells, column: Column) -> npt.NDArray[np.float64]:
+    """Dates as days from 1970 on, [n]; NaN where a cell is empty.
+
+    Raises
+    ------
+    CellError
+        For the first cell that says something else.
+    """
+    found, texts = read_dates(texts_of(cells), column.format), texts_of(cells)
+    for row in np.flatnonzero(np.isnan(found)).tolist():
+        if not is_missing(texts[row], column.missing_marks or ()):
+            raise CellError(row, f"expected a date such as {shown(column.format)}, found {texts[row][:_LONGEST]!r}")
+    return found
+
+
 def texts_of(cells: Cells) -> list[str]:
     """Cells as texts; numbers as they are written mostly, and nothing where one is empty."""
     if isinstance(cells, np.ndarray):
@@ -213,6 +235,8 @@ def of_cell(name: str, column: Column, *, empty: bool, declared: bool, trained: 
         return f"{act}, or add it to dataset.columns.{name}"
     if column.kind == "boolean":
         return f"{act}, or declare its texts: dataset.columns.{name}: [A, B]"
+    if column.kind == "date":
+        return f"{act}, or say how its dates are written in dataset.columns.{name}, such as format: '%d.%m.%Y'"
     return f"{act}, or leave {name} out of dataset.columns"
 
 
@@ -313,6 +337,16 @@ class NamedRows:
         return ", ".join([*parts, *([] if column is None else [f"column {column!r}"])])
 
 
+def having_target(block: Block, target: int, marks: Sequence[str], known: Sequence[str]) -> Block:
+    """Those rows of a block in whose column ``target`` stands something."""
+    empty = empty_cells(block.cells[target], marks, known)
+    if not empty.any():
+        return block
+    kept = np.flatnonzero(~empty).tolist()
+    some = (cells[kept] if isinstance(cells, np.ndarray) else [cells[row] for row in kept] for cells in block.cells)
+    return Block([block.places[row] for row in kept], list(some))
+
+
 def in_blocks(rows: Iterable[tuple[int, Sequence[str]]], columns: int) -> Iterator[Block]:
     """Rows, each with its place, of so many columns, in blocks."""
     rest = iter(rows)
@@ -372,6 +406,8 @@ class Wanted:
         The labels, where they were declared: one may be called like what usually says nothing.
     target_range : Column
         Column that says what real targets can be.
+    drop_unlabelled : bool
+        Whether rows whose target is empty are left out.
     """
 
     columns: Columns | None = None
@@ -387,6 +423,7 @@ class Wanted:
     marks: Sequence[str] = ()
     classes: Sequence[str] = ()
     target_range: Column = field(default_factory=Column)
+    drop_unlabelled: bool = False
 
 
 def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
@@ -405,7 +442,14 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
     counts = dict.fromkeys(columns, 0)
     reader = _RowReader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
     places: list[npt.NDArray[np.int64]] = []
-    for block in table.blocks:
+    left_out = 0
+    for given in table.blocks:
+        block = given
+        if wanted.drop_unlabelled and target is not None:
+            block = having_target(given, table.names.index(target), wanted.marks, wanted.classes)
+        left_out += len(given.places) - len(block.places)
+        if not block.places:
+            continue
         places.append(np.asarray(block.places, np.int64))
         features.append(reader.features(block))
         for what, name in whose:
@@ -417,6 +461,9 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
     if not features:
         below = " below the header" if table.unit == "line" and not table.numbered else ""
         raise DataError(f"{table.at()}: expected rows{below}, found none")
+    if left_out:
+        rows = counted(left_out, "row without a target is", "rows without a target are", form=",")
+        warnings.warn(f"{table.at()}: {rows} left out", RunWarning, stacklevel=4)
     whole = {what: np.concatenate(parts) for what, parts in texts.items()}
     rows = np.concatenate(features)
     if not wanted.trained:
@@ -459,7 +506,9 @@ def _absent(table: NamedRows, name: str, wanted: Wanted) -> DataError:
 def _columns(table: NamedRows, wanted: Wanted, target: str | None) -> Columns:
     names, whose = table.names, (wanted.owner, wanted.person)
     apart = [*filter(None, (target, *whose)), *wanted.ignore]
-    absent = [name for name in [*apart, *(wanted.columns or ())] if name not in names]
+    columns = wanted.columns or {}
+    others = [column.other for column in columns.values() if column.other is not None]
+    absent = [name for name in [*apart, *columns, *others] if name not in names]
     if absent:
         raise _absent(table, absent[0], wanted)
     chosen = [name for name in names if name not in apart] if wanted.columns is None else list(wanted.columns)
@@ -498,7 +547,7 @@ class _RowReader:
         for name, column in self.columns.items():
             width = len(column.names(name))
             try:
-                self._fill(rows[:, start : start + width], block.cells[self.positions[name]], name, column)
+                self._fill(rows[:, start : start + width], block, name, column)
             except CellError as error:
                 problem = f"{self.table.at(block.places[error.row], name)}: {error}"
                 told = {"declared": self.wanted.declared, "trained": self.wanted.trained}
@@ -507,21 +556,52 @@ class _RowReader:
             start += width
         return rows
 
-    def _fill(self, rows: npt.NDArray[np.float32], cells: Cells, name: str, column: Column) -> None:
+    def _fill(self, rows: npt.NDArray[np.float32], block: Block, name: str, column: Column) -> None:
+        cells = block.cells[self.positions[name]]
+        if column.was_empty:
+            rows[:, -1] = empty_cells(cells, column.missing_marks or (), column.categories or ())
         if column.categories is not None:
             rows[np.arange(len(rows)), codes(cells, column)] = 1
         elif column.kind == "boolean":
             rows[:, 0] = codes(cells, column)
+        elif column.kind == "date":
+            self._fill_dates(rows, dates(cells, column), block, name, column)
         else:
             values = numbers(cells, column, self.table.decimal)
-            if self.wanted.trained:
-                self.counts[name] += outside(values, column)
-            else:
+            if not self.wanted.trained:
                 self.coded.setdefault(name, Codes()).add(values)
-            rows[:, 0] = found = as_float32(scaled(values, column) if self.wanted.scaled else values)
-            if (wrong := ~np.isfinite(found)).any():
-                row = int(wrong.argmax())
-                raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
+            rows[:, 0] = self._scaled(values, name, column)
+
+    def _scaled(self, values: npt.NDArray[np.float64], name: str, column: Column) -> npt.NDArray[np.float32]:
+        if self.wanted.trained:
+            self.counts[name] += outside(values, column)
+        found = as_float32(scaled(values, column) if self.wanted.scaled else values)
+        if (wrong := ~np.isfinite(found)).any():
+            row = int(wrong.argmax())
+            raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
+        return found
+
+    def _fill_dates(
+        self, rows: npt.NDArray[np.float32], days: npt.NDArray[np.float64], block: Block, name: str, column: Column
+    ) -> None:
+        """Fill in the parts of a column's dates, which are ``days`` [n] from 1970 on."""
+        since: Any = column.start
+        if column.other is not None:
+            try:
+                other = block.cells[self.table.names.index(column.other)]
+                since = dates(other, self.columns.get(column.other, column))
+            except CellError as error:
+                raise CellError(error.row, f"{error} in the column {column.other!r} that its days count from") from None
+        values = days - since if column.is_number else days
+        if column.is_number:
+            plain = column.model_copy(update={"missing_marks": None})  # a mark is no number of days
+            rows[:, 0] = self._scaled(numbers(values, plain), name, column)
+        if column.was_empty:
+            rows[:, -1] = np.isnan(values)
+        said, place = np.flatnonzero(np.isfinite(days)), int(column.is_number)
+        for part in filter(NAMES.get, column.of_dates):
+            rows[said, place + part_of(days[said], part)] = 1
+            place += len(NAMES[part])
 
 
 def _reals(table: NamedRows, block: Block, name: str, wanted: Wanted) -> npt.NDArray[np.float64]:
@@ -531,7 +611,11 @@ def _reals(table: NamedRows, block: Block, name: str, wanted: Wanted) -> npt.NDA
         return numbers(block.cells[table.names.index(name)], column, table.decimal)
     except CellError as error:
         place = table.at(block.places[error.row], name)
-        raise DataError(f"{place}: {error}; a regression needs a number as the target of each row") from None
+        how = f"; leave such rows out{_UNLABELLED}" if error.empty and not wanted.trained else ""
+        raise DataError(f"{place}: {error}; a regression needs a number as the target of each row{how}") from None
+
+
+_UNLABELLED = " (dataset.drop_unlabelled: true)"
 
 
 def _texts(table: NamedRows, block: Block, what: str, name: str, wanted: Wanted) -> npt.NDArray[np.str_]:
@@ -541,8 +625,9 @@ def _texts(table: NamedRows, block: Block, what: str, name: str, wanted: Wanted)
     empty = next((text for text in set(texts) if text not in known and is_missing(text, wanted.marks)), None)
     if empty is not None:
         place, found = table.at(block.places[texts.index(empty)]), f" ({empty!r} says nothing)" if empty else ""
-        remedy = "say dataset.labels if it is one, or leave such rows out" if what == "target" and empty else ""
-        raise DataError(f"{place}: the {what} is empty{found}; {remedy or 'fill it in, or leave such rows out'}")
+        how = _UNLABELLED if what == "target" and not wanted.trained else ""
+        act = "say dataset.labels if it is one" if what == "target" and empty else "fill it in"
+        raise DataError(f"{place}: the {what} is empty{found}; {act}, or leave such rows out{how}")
     return np.array(texts, np.str_)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from gossamer.data.columns import CsvSettings
 from gossamer.data.files import infer_format, opened
 from gossamer.data.settings import TABLES
-from gossamer.data.table import Cells, NamedRows, is_missing, is_number, texts_of
+from gossamer.data.table import Cells, NamedRows, having_target, is_missing, is_number, texts_of
 from gossamer.data.table_files import SEP, WrongHeader, table_file
 from gossamer.errors import DataError
 
@@ -145,7 +145,11 @@ class Looked:
 
 
 def look(
-    path: Path, whose: Collection[str] = (), csv: Mapping[str, Any] | None = None, form: str | None = None
+    path: Path,
+    whose: Collection[str] = (),
+    csv: Mapping[str, Any] | None = None,
+    form: str | None = None,
+    labelled_by: tuple[str, Sequence[str], Sequence[str]] | None = None,
 ) -> Looked:
     """Look at every row of a CSV or Parquet file, once.
 
@@ -159,6 +163,8 @@ def look(
         Dialect of a CSV file, as far as somebody said it; all else as it looks.
     form : str, optional
         ``csv`` or ``parquet``; by default what the file's name says.
+    labelled_by : tuple, optional
+        Column without which a row is not looked at, marks that say nothing in it, and texts that say something.
 
     Raises
     ------
@@ -171,7 +177,11 @@ def look(
     if form not in TABLES:
         raise DataError(f"{path}: expected a CSV or Parquet file, found {_other(path, form)}")
     dialect = None if form == "parquet" else sniffed(path, csv)
-    return _look(path, table_file(path, form, dialect), None if dialect == CsvSettings() else dialect, whose)
+    table = table_file(path, form, dialect)
+    if labelled_by is not None:
+        target, place = labelled_by, table.names.index(labelled_by[0])
+        table = replace(table, blocks=(having_target(block, place, *target[1:]) for block in table.blocks))
+    return _look(path, table, None if dialect == CsvSettings() else dialect, whose)
 
 
 def _other(path: Path, form: str | None) -> str:

@@ -10,9 +10,9 @@ import joblib
 import numpy as np
 import sklearn
 from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import MinMaxScaler, Normalizer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
@@ -46,6 +46,11 @@ def pipeline(model: Model) -> Pipeline:
         )
     data = model.card.data
     if data.columns is not None:
+        if dated := [name for name, column in data.columns.items() if column.kind == "date"]:
+            raise ModelError(
+                f"scikit-learn has nothing that reads dates, and {dated[0]} has some; take --to torch or --to onnx, "
+                "which take days, months and weekdays as numbers"
+            )
         scaled = data.scale is None or data.scale.name != "none"
         steps: list[Any] = [_of_columns(data.columns, scaled)]
     else:
@@ -73,7 +78,8 @@ def _of_column(column: Column, scaled: bool) -> Any:
         steps.append(OneHotEncoder(categories=[list(column.categories)], sparse_output=False))
     elif scaled and (scaler := _scaler(column)) is not None:
         steps.append(scaler)
-    return make_pipeline(*steps) if steps else "passthrough"
+    made = make_pipeline(*steps) if steps else "passthrough"
+    return make_union(made, MissingIndicator(features="all")) if column.was_empty else made
 
 
 def _scaler(constants: Any) -> Any:

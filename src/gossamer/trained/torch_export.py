@@ -37,12 +37,13 @@ _AS_IT_IS = (math.nan, -math.inf, math.inf, 0.0, 1.0)
 
 def _of_column(column: Column, scaled: bool) -> list[tuple[float, float, float, float, float]]:
     """Filling, least, most, shift and unit of each input of a column."""
-    if column.categories is not None:
-        return [_AS_IT_IS] * len(column.categories)
+    rest = [_AS_IT_IS] * len(column.names(""))
+    if not column.is_number and column.kind != "boolean":
+        return rest
     filling = math.nan if column.missing is None else float(column.missing)
     low, high = column.range if scaled and column.range is not None else (-math.inf, math.inf)
     shift, unit = column.shift_and_unit if scaled else (0.0, 1.0)
-    return [(filling, low, high, shift, unit)]
+    return [(filling, low, high, shift, unit), *rest[1:]]
 
 
 def _steps(data: Declaration) -> Floats:

@@ -22,7 +22,7 @@ import torch
 from tests.reference import wards
 
 import gossamer as gs
-from gossamer.errors import CallerError, RunWarning
+from gossamer.errors import CallerError, ModelError, RunWarning
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.extras import install_line
 from gossamer.trained import model as exporting
@@ -263,3 +263,30 @@ def test_an_export_replaces_nothing_unless_told(tmp_path: Path) -> None:
     assert ((tmp_path / "wards.csv").read_bytes(), (tmp_path / "out" / "model.safetensors").read_bytes()) == before
     place = model.export("sklearn", tmp_path)
     assert model.export("sklearn", tmp_path, overwrite=True) == place
+
+
+@pytest.mark.filterwarnings("ignore:values outside")
+def test_a_pipeline_says_what_was_empty(tmp_path: Path) -> None:
+    columns = {**wards.COLUMNS, **{name: {**wards.COLUMNS[name], "was_empty": True} for name in ("stay", "ward_type")}}
+    path = wards.write(tmp_path / "wards.csv", TABLE)
+    model = trained(tmp_path, "logistic", {**wards.dataset(path), "columns": columns})
+    assert model.features[-1] == "ward_type was empty"
+    pipeline = joblib.load(model.export("sklearn", tmp_path))
+    assert_same(pipeline.predict_proba(wards.cells(TABLE)), model.predict(path))
+
+
+def test_dates_are_numbers_of_a_graph_and_none_of_a_pipeline(tmp_path: Path) -> None:
+    """Of 1 and 2 March 2024 (a Friday and a Saturday), and of an empty cell, which is read as 29 February."""
+    given = {"kind": "date", "parts": ["days", "weekday"], "range": ["2024-01-01", "2024-12-31"]}
+    columns = {"age": [0, 100], "seen": {**given, "missing": "2024-02-29", "was_empty": True}}
+    seen = ["2024-03-01", "2024-03-02", ""]
+    table = [{"age": number % 90, "seen": seen[number % 3], "ill": ["no", "yes"][number % 2]} for number in range(60)]
+    path = wards.write(tmp_path / "t.csv", table)
+    model = trained(tmp_path, "logistic", {**wards.dataset(path), "columns": columns})
+    assert model.features[1] == "seen"
+    friday, saturday, none = np.eye(7)[4], np.eye(7)[5], np.zeros(7)
+    rows = [[0, 60, *friday, 0], [1, 61, *saturday, 0], [2, np.nan, *none, 1]]
+    predicted = model.predict(table[:3])
+    assert_same(of_torch(model.export("torch", tmp_path), np.array(rows)), predicted)
+    with pytest.raises(ModelError, match="reads dates, and seen has some; take --to torch or --to onnx"):
+        model.export("sklearn", tmp_path)

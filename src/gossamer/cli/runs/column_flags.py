@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from gossamer.data.column_hints import is_unnamed, names_somebody
 from gossamer.data.columns import Column
+from gossamer.data.dates import as_date
 from gossamer.data.table_survey import LookedAt
 from gossamer.errors import CallerError, did_you_mean
 from gossamer.experiment.specs.spec_draft import Draft, texts_in
@@ -68,6 +69,9 @@ def declare(found: Draft, what: str, name: str, text: str = "", where: str = "")
         If it was declared before, or a spec would not take it; nothing is added then.
     """
     where = where or name
+    if what == "was-empty":
+        found.was_empty.append(name)
+        return
     held: dict[str, dict[str, Any]] = {"missing": found.missing, "missing-marks": found.column_marks}
     into = held.get(what, found.columns)
     if name in into:
@@ -97,6 +101,16 @@ def _mean_of(where: str, text: str, _: Any) -> dict[str, float]:
     if deviation <= 0:
         raise CallerError(f"{where}: expected a mean and a deviation above 0, such as 80,15, found {text!r}")
     return {"mean": mean, "deviation": deviation}
+
+
+def _date_of(where: str, text: str, _: Any) -> Any:
+    """The first and the last date, of ``2015-01-01..2024-12-31``, and how dates are written, if a comma comes then."""
+    ends, comma, form = text.partition(",")
+    dates = [as_date(part.strip()) for part in ends.split("..")]
+    if len(dates) != 2 or None in dates:
+        expected = "the first and the last date, such as 2015-01-01..2024-12-31"
+        raise CallerError(f"{where}: expected {expected}, found {ends!r}")
+    return {"range": dates, "format": form.strip()} if comma else dates
 
 
 def _numbers(where: str, text: str, between: str, expected: str) -> list[float]:
@@ -164,6 +178,7 @@ _READ: Mapping[str, Callable[[str, str, Any], Any]] = {
     "categories": categories_of,
     "boolean": lambda *_: "boolean",
     "number": lambda *_: "number",
+    "date": _date_of,
     "missing": _missing,
     "missing-marks": lambda where, text, _: texts_of(text),
 }
@@ -171,6 +186,7 @@ _READ: Mapping[str, Callable[[str, str, Any], Any]] = {
 _FLAGS: Mapping[str, str | None] = {
     **{"range": "age=0..120", "mean": "heart_rate=80,15", "categories": "sex=female,male"},
     **{"boolean": None, "number": None, "missing-marks": "hb=-9", "drop": None, "missing": "income=30000"},
+    **{"date": "admitted=2015-01-01..2024-12-31", "was-empty": None},
 }
 """Flags of columns in the order in which they are read, and an example of those that say more than a column."""
 
@@ -184,6 +200,9 @@ def doubt(name: str, column: LookedAt) -> str | None:
     """Return what a column may be that nobody declared, with the flags that say so; None for a plain number."""
     number = f"{flag('range', name, 'LOW..HIGH')} or {flag('number', name)} if it is a feature"
     listed = flag("categories", name, "A,B,...")
+    if column.words and (column.odd == "dates" or all(map(_DATED.fullmatch, column.words))):
+        form = "" if column.odd == "dates" else ",FORMAT"
+        return f"has dates ({flag('date', name, f'FIRST..LAST{form}')}"
     if column.truths:
         return f"has {'texts' if column.words else '0 and 1'} ({flag('boolean', name)}"
     if column.words and all(map(_AMOUNT.fullmatch, column.words)):
@@ -194,7 +213,8 @@ def doubt(name: str, column: LookedAt) -> str | None:
     if column.words:
         return f"has texts ({listed}"
     if column.odd in ("codes", "dates"):
-        return f"has numbers that are written as {column.odd} are ({listed} if they are codes, {number}"
+        dates = f"{flag('date', name, 'FIRST..LAST')} if dates, " if column.odd == "dates" else ""
+        return f"has numbers that are written as {column.odd} are ({listed} if they are codes, {dates}{number}"
     if (names_somebody(name) and not column.coded) or column.differs or column.odd:
         return f"may name rows or persons ({flag('person', name)} if these are persons, {number}"
     if column.coded:
@@ -202,4 +222,5 @@ def doubt(name: str, column: LookedAt) -> str | None:
     return None
 
 
+_DATED = re.compile(r"\d{1,2}([-/. ])\d{1,2}\1\d{4}([ T].*)?")
 _AMOUNT = re.compile(r"[+-]?[$€£]? ?\d+([., '\u00a0\u202f]\d{3})*([.,]\d+)? ?[$€£%]?")

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -55,8 +55,11 @@ def new_command(options: argparse.Namespace) -> int:
     whose = [name for name in (given.owner, given.person) if name is not None]
     if any(looked.columns[name].many for name in whose):
         looked = _look(options, asked, whose)
+    given.drop_unlabelled = options.drop_unlabelled
     if lacking := _answered(_columns(given, options, looked), asked):
         raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
+    if given.drop_unlabelled:
+        looked = _look(options, asked, whose, (given.target, given.marks, list(map(str, given.labels))))
     _complete(given, options, looked, out)
     while not isinstance(text := _tried(given, out, options), str):
         if lacking := _answered(_apart(given, looked, *text), asked):
@@ -231,6 +234,11 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Ques
             f"{target} has no range ({flag('range', target, 'LOW..HIGH')}: from where to where targets mostly lie)"
         )
         yield _Question(words, lacking, lambda answer: declare(found, "range", target, answer))
+    gaps = column.read(found.marks, list(map(str, found.labels)))
+    if gaps.empty and not found.drop_unlabelled:
+        words = f"{target}: {_empty(gaps)}\n  leave such rows out? (yes, no)"
+        lacking = f"{target} has {_empty(gaps)}; leave such rows out (--drop-unlabelled)"
+        yield _Question(words, lacking, _yes(lambda yes: setattr(found, "drop_unlabelled", yes)))
     for name in looked.columns:
         if name in found.roles.values():
             continue
@@ -270,6 +278,8 @@ def _kind(found: Draft, name: str, looked: Looked) -> _Question:
             declare(found, "missing-marks", name, rest)
         elif word == "mean" and column.numbers:
             declare(found, "mean", name, rest)
+        elif word == "date" or (column.odd == "dates" and ".." in answer):
+            declare(found, "date", name, rest if word == "date" else answer)
         elif not answer and (column.truths or column.numbers):
             declare(found, "boolean" if column.truths else "number", name)
         elif column.numbers and not column.truths and ("," not in answer or ".." in answer) and answer != "same":
@@ -277,7 +287,9 @@ def _kind(found: Draft, name: str, looked: Looked) -> _Question:
         else:
             declare(found, "categories", name, _covering(answer, column, "say all, or leave the column out with -"))
 
-    if column.truths:
+    if column.odd == "dates":
+        words = "first and last date of most rows, such as 2015-01-01..2024-12-31, or - to leave it out"
+    elif column.truths:
         words = "Enter if this is true or false, else categories, with commas"
     elif column.numbers:
         words = "range of most values, such as 0..120 (Enter: not known, a simulation finds it privately)"
@@ -378,13 +390,16 @@ def _place(options: argparse.Namespace) -> Path:
     return out
 
 
-def _look(options: argparse.Namespace, asked: bool, whose: Sequence[str] = ()) -> Looked:
+def _look(
+    options: argparse.Namespace, asked: bool, whose: Sequence[str] = (), labelled_by: Any | None = None
+) -> Looked:
     path = options.data.expanduser()
     if not os.path.lexists(path):
         raise CallerError(f"--data {options.data}: there is no such file; correct its name")
     csv, more = (dict(each.partition("=")[::2] for each in given or ()) for given in (options.csv, options.set))
     try:
-        return look(path, whose or [*filter(None, (options.owner, options.person))], csv, more.get("dataset.format"))
+        named = whose or [*filter(None, (options.owner, options.person))]
+        return look(path, named, csv, more.get("dataset.format"), labelled_by)
     except WrongHeader as error:
         lacking = f"{error.problem}; say --csv header=false if it is a row, or --csv header=true if these are names"
         options.csv = options.csv or []
@@ -407,7 +422,7 @@ def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
     given.columns = {name: given.columns.get(name, "number") for name in rest}
     if not given.columns:
         raise CallerError(f"{looked.path}: expected a feature beside {target}, found none that is not left out")
-    for name in roles.values():
+    for name in roles.values() if not given.drop_unlabelled else [*roles.values()][1:]:
         column = looked.columns[name].read(given.marks, list(map(str, given.labels)))
         if column.empty:
             raise CallerError(
@@ -421,6 +436,9 @@ def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
         )
     if not given.labels and not column.numbers:
         raise CallerError(f"{looked.path}: {target} has texts, and a regression needs numbers; say --labels")
+    if bare := [name for name in given.was_empty if name not in given.missing]:
+        value = flag("missing", bare[0], "VALUE")
+        raise CallerError(f"--was-empty {bare[0]}: say what an empty cell is read as, too, such as {value}")
     given.name, given.epsilon, given.delta = options.name, options.epsilon, options.delta
     path = looked.path.resolve()
     try:

@@ -232,7 +232,7 @@ def check_deployed(experiment: Experiment) -> None:
 def _bare(experiment: Experiment) -> str:
     """Names of the columns that nothing says the range of, as far as the spec has them."""
     columns = experiment.dataset.columns if isinstance(experiment.dataset.columns, dict) else {}
-    bare = [name for name, column in columns.items() if column.kind == "number" and not column.scaled]
+    bare = [name for name, column in columns.items() if column.is_number and not column.scaled]
     return ", ".join(bare) or "each number"
 
 

@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from importlib import resources
 from typing import Any
 
@@ -73,6 +74,10 @@ class Draft:
         Most rows that a person may have.
     marks : list of str
         Marks that say nothing in cells of any other column, beside the usual ones.
+    was_empty : list of str
+        Columns of which a further feature says whether the cell was empty.
+    drop_unlabelled : bool
+        Whether rows without a target are left out.
     """
 
     name: str = ""
@@ -94,6 +99,8 @@ class Draft:
     person: str | None = None
     rows_per_person: int = 1
     marks: list[str] = field(default_factory=list)
+    was_empty: list[str] = field(default_factory=list)
+    drop_unlabelled: bool = False
 
     @property
     def roles(self) -> dict[str, str]:
@@ -110,6 +117,7 @@ class Draft:
         found = self.columns.get(name, "number")
         held = {"missing": self.missing, "missing_marks": self.column_marks}
         more = {key: values[name] for key, values in held.items() if name in values}
+        more |= {"was_empty": True} if name in self.was_empty and name in self.missing else {}
         if not more:
             return found
         if isinstance(found, list):
@@ -148,6 +156,8 @@ def _dataset(given: Draft) -> str:
         lines.append(
             f"  target_range: {_value(given.target_range)} # learnt as -1 .. 1; predictions are in its own unit"
         )
+    if given.drop_unlabelled:
+        lines.append("  drop_unlabelled: true # rows without a target are left out, and counted")
     if given.owner is not None:
         lines.append(f"  owner: {_value(given.owner)} # whose row it is; an owner's rows stay at its node")
     if given.person is not None:
@@ -183,6 +193,7 @@ def _remark(column: Any) -> str:
     whole = column if isinstance(column, Mapping) else {}
     if whole.get("missing_marks"):
         gaps += f"; empty is {_line(', '.join(whole['missing_marks']))}, too"
+    gaps += "; a further feature says that it was" if whole.get("was_empty") else ""
     items = column if isinstance(column, list) else whole.get("range") or whole.get("categories")
     if "mean" in whole:
         return f"a number, less its mean and over its deviation{gaps}"
@@ -190,6 +201,8 @@ def _remark(column: Any) -> str:
         return f"0 or 1{gaps}"
     if not items:
         return f"scaled privately; better a range that is known without these rows, such as [0, 100]{gaps}"
+    if isinstance(items[0], date):
+        return f"days from the first date to the last, mapped to -1 .. 1{gaps}"
     if isinstance(items[0], str):
         return f"a feature for each, 1 where a row has it{gaps}"
     return f"mapped to -1 .. 1; beyond, the nearer end{gaps}"
