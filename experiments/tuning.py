@@ -6,7 +6,8 @@ In `sweep.yaml`:
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
 ``seed`` does not count as a place, and neither do those of ``but_not``. Where the last of ``among`` is the best, those
-of ``beyond`` are tried as well, one after the other, as long as the last one is the best. With
+of ``beyond`` are tried as well, one after the other, as long as the last one is the best; where the first is, so are
+those of ``below``, of which each is less than the one before. With
 ``where: {axis: [place, ...]}`` it is tuned at these places alone; elsewhere the spec says it. A study with
 ``tuned_in: table-1`` has what was tuned in another one, at the places of the same names.
 """
@@ -43,6 +44,8 @@ class Tuning:
         Axes along which the setting is the same: that of their first place.
     beyond : list of float
         Further values, tried where the best is the last.
+    below : list of float
+        Further values, tried where the best is the first.
     where : dict of str to list of str
         The places on some axes at which it is tuned; at all where nothing is said.
     """
@@ -53,6 +56,7 @@ class Tuning:
     by: str = "final_accuracy"
     but_not: Sequence[str] = ()
     beyond: Sequence[float] = ()
+    below: Sequence[float] = ()
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
@@ -77,12 +81,16 @@ class Tuning:
                 yield value, seed
 
     def values(self, tried: Tried) -> list[float]:
-        """All values of a place where so much was ``tried``, in order: those of ``beyond`` as far as they are due."""
+        """All values of a place where so much was ``tried``, in order: beyond and below ``among`` as far as is due."""
         values = list(self.among)
         for further in self.beyond:
             if self.best(values, tried) != values[-1]:
                 break
             values.append(further)
+        for further in self.below:
+            if self.best(values, tried) != values[0]:
+                break
+            values.insert(0, further)
         return values
 
     def best(self, values: Sequence[float], tried: Tried) -> float | None:

@@ -3,8 +3,8 @@
 `expected.json` of a study:
 
     {"paper": "what it shows", "ours": "what comes out", "verdict": one of `VERDICTS`,
-     "bounds": "bounds of ours that the verdict hangs on, where the paper has words alone",
-     "cut": "what is smaller than in the paper, or another thing", "expectations": [...]}
+     "bounds": "bounds of ours that the verdict hangs on, where the paper has words alone", or "none",
+     "cut": "what is smaller than in the paper, or another thing", or "nothing", "expectations": [...]}
 
 A verdict must not contradict the expectations (`checks`): a study whose expectations say what fails does not *agree*.
 Nor may it rest on a few lucky seeds: each expectation needs `FEWEST_SEEDS`, unless it is about one of the places of
@@ -44,9 +44,9 @@ class Verdict:
     once : list of dict
         Places at which one seed is enough.
     bounds : str
-        Bounds of our own that the verdict hangs on; empty where it hangs on none.
+        Bounds of our own that the verdict hangs on.
     cut : str
-        What is cut, against the paper; empty where its page says so.
+        What is cut, against the paper.
     """
 
     paper: str
@@ -54,8 +54,8 @@ class Verdict:
     verdict: str
     expectations: Sequence[dict[str, Any]]
     once: Sequence[Mapping[str, str]] = ()
-    bounds: str = ""
-    cut: str = ""
+    bounds: str = "none"
+    cut: str = "nothing"
 
     @classmethod
     def read(cls, folder: Path) -> Verdict:
@@ -120,9 +120,7 @@ def table(folders: Mapping[str, Path]) -> str:
         said = f"{found.verdict}, under revision" if found.revised else found.verdict
         tuning = Stored.read(folder / "tuning.json").records
         how = (seeds_of(records), minutes_of([*records, *tuning]), commits_of(records))
-        page = name if (folder / "README.md").is_file() else name.partition("/")[0]
-        cut = found.cut or f"[its page]({page}/README.md)"
-        cells = (f"[{name}]({name})", found.paper, found.ours, said, found.bounds or "-", cut, *how)
+        cells = (f"[{name}]({name})", found.paper, found.ours, said, found.bounds, found.cut, *how)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

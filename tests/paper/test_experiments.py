@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import re
@@ -149,6 +150,14 @@ def test_all_verdicts_are_in_one_table() -> None:
     shown = page.partition(BEGIN)[2].partition(END)[0].strip()
     assert shown == table({title: study.folder for title, study in every_study().items()})
     assert {study.paper for study in EACH} == {*PAPERS}
+
+
+@pytest.mark.parametrize("study", EACH, ids=of_each)
+def test_a_study_says_what_is_cut_and_which_bounds_are_ours(study: Study) -> None:
+    """In a few words each, or ``none``."""
+    said = json.loads((study.folder / "expected.json").read_text("utf-8"))
+    assert said.get("bounds"), "its bounds, or that it has none"
+    assert said.get("cut"), "what is cut, or that nothing is"
 
 
 WORDS = "works|claimed|agrees|partly|disagrees|not comparable|assumed|shown|untried"
@@ -490,6 +499,20 @@ def test_values_beyond_an_edge_are_tried_while_the_last_is_the_best(small: Small
     assert small.edges() == ["1", "2"]
     assert len(ran) == 2 * 3 * 2 + 3 + 2 * 2 + 3
     assert make(small, How(again=True))[0] == "tuning: 8 of 8 records came out as they were stored"
+
+
+def test_values_below_an_edge_are_tried_while_the_first_is_the_best(small: Small) -> None:
+    """The rate 0.2 is the best: below 0.4, and not when 0.1 was; 0.05 is not due."""
+    tune = "tune: {setting: algorithm.learning_rate, among: [0.4, 0.8], seeds: [5], beyond: [1.6], below: [BELOW]}\n"
+    sweep = small.folder / "sweep.yaml"
+    spec = sweep.read_text()
+    sweep.write_text(spec + tune.replace("BELOW", "0.2, 0.1, 0.05"))
+    make(small, How(only={"clip": "2"}))
+    assert [record["value"] for record in small.trials_so_far().records] == [0.1, 0.2, 0.4, 0.8]
+    assert {record["rate"] for record in small.stored().records} == {0.2}
+    assert small.edges() == []
+    sweep.write_text(spec + tune.replace("BELOW", "0.2"))
+    assert small.edges() == ["2"]
 
 
 def test_results_that_are_something_else_are_refused(tmp_path: Path) -> None:
