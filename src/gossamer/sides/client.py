@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,6 +159,11 @@ class UpdateRule(Rule):
         if self.plan.query not in (None, task.query):
             raise SpecError(f"{self.name} makes updates by {self.plan.query}, found {task.query}")
 
+    def clip(self, task: Any) -> float:
+        """The most length of an update: the planned one, or the question's."""
+        bound: float = task.bound if self.plan.follows else self.plan.bound
+        return bound
+
     def number(self, task: LocalUpdate, charged: int) -> int:
         return task.id
 
@@ -165,8 +171,7 @@ class UpdateRule(Rule):
         return self.updates.inputs(ticket, self.shard, self._sampling)
 
     def release(self, ticket: Ticket, raw: RawUpdate) -> SideAnswer:
-        bound = ticket.task.bound if self.plan.follows else self.plan.bound
-        update = clipped(raw.update, bound).astype(raw.update.dtype, copy=False)
+        update = clipped(raw.update, self.clip(ticket.task)).astype(raw.update.dtype, copy=False)
         return SideAnswer(Confined(update), raw.not_finite)
 
 
@@ -175,34 +180,43 @@ class NoisedRule(UpdateRule):
 
     def __init__(self, name: str, plan: ClientUpdate, shard: ShardRows, updates: Updates, home: Home) -> None:
         super().__init__(name, plan, shard, updates, home)
-        law = plan.noise
-        assert law is not None, "a raw update has a rule of its own"
-        self._home, self._law, self._query = home, law, Query(WHOLE, law, 1.0)
+        assert plan.noise is not None, "a raw update has a rule of its own"
+        self._home, self._planned = home, Query(WHOLE, plan.noise, 1.0)
         self._numbers = numbers_in(home, name, "noise")
-        self._newest = updates.objective.size, self._due(updates.objective.size)
+        self._newest = self._due(self._planned, updates.objective.size, any_clip=plan.follows)
 
     def due(self, task: Any, charged: int) -> Due:
         self.check(task)
-        size = task.answer_size
-        if size != self._newest[0]:  # nearly always it is as long as the one before
-            self._newest = size, self._due(size)
-        return self._newest[1]
+        query, size = self._query(task), task.answer_size
+        if (query, size) != self._newest[:2]:  # nearly always it is as long as the one before
+            self._newest = self._due(query, size)
+        return self._newest[2]
 
-    def _due(self, size: int) -> Due:
-        return Due(Receipt(self._query.release(size), clip=self._law.clip), self._once, self._provided(size))
+    def _query(self, task: Any) -> Query:
+        """Clip and noise of an update: those that are planned, or as much noise for the clip of the question."""
+        if not self.plan.follows:
+            return self._planned
+        return replace(self._planned, mechanism=self._planned.mechanism.with_clip(task.bound))
+
+    def _due(self, query: Query, size: int, *, any_clip: bool = False) -> tuple[Query, int, Due]:
+        provided = self._provided(query, size, any_clip)
+        return query, size, Due(Receipt(query.release(size), clip=query.mechanism.clip), self._once, provided)
 
     def number(self, task: LocalUpdate, charged: int) -> int:
         return charged
 
-    def _provided(self, size: int) -> Provided:
-        if not self._law.private:
+    def _provided(self, query: Query, size: int, any_clip: bool) -> Provided:
+        if not query.mechanism.private:
             return NOTHING_PROVIDED
-        return self._home.noise.provided(self._query, size, lambda: Rounding.of_clipped_sum(self.updates.objective))
+        of_sum = partial(Rounding.of_clipped_sum, self.updates.objective)
+        return self._home.noise.provided(query, size, of_sum, any_clip=any_clip)
 
     def release(self, ticket: Ticket, raw: RawUpdate) -> SideAnswer:
         """The update, no longer than the bound, with noise that does not depend on it."""
-        total = clipped(raw.update, self.plan.bound).astype(np.float64)
-        answer = self._home.noise.noisy(total, 0.0, self._query, ticket.provided, self._numbers, ticket.number)
+        total = clipped(raw.update, self.clip(ticket.task)).astype(np.float64)
+        answer = self._home.noise.noisy(
+            total, 0.0, self._query(ticket.task), ticket.provided, self._numbers, ticket.number
+        )
         if float(np.vdot(answer, answer)) < _MOST_SQUARE:  # nearly always
             return SideAnswer(Released(answer.astype(raw.update.dtype)), raw.not_finite)
         with np.errstate(over="ignore"):

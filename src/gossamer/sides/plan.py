@@ -15,7 +15,10 @@ Proofs
 before. Two of its vectors are at most 2 C apart; against a client without data, whose update is 0, at most C. So each
 is a Gaussian release of sensitivity `NeighboringRelation.sensitivity` (C) on the whole data: `ReleaseKind` of rate 1.
 Releases compose adaptively, and what one client sends holds no other client's data but as post-processing of what was
-released.
+released. That holds of any C which is fixed before the update is computed, by whomever and from whatever was released
+before: z alone decides what the release reveals, as the distance of two updates and the noise grow alike. So where
+questions say the clip, as in stages, each release is still charged as one of multiplier z, and a server that lies about
+C harms the model alone.
 
 **Curators.** Each release is the sum of at most one vector a client, of length C at most, since the curator counts as 0
 whatever is longer, plus N(0, (z C)^2 I). Replacing all that one client has moves the sum by at most 2 C, and without
@@ -404,7 +407,8 @@ class ClientUpdate(SidePlan):
         The curator's sum that a raw update goes into, once: the client charges itself that for each that it hands over.
         None where its line is kept by others alone, as in simulations.
     follows : bool
-        Whether each question says to which length a raw update is clipped, in the place of ``bound``.
+        Whether each question says to which length an update is clipped, in the place of ``bound``; noise is then in
+        proportion.
     """
 
     query: UpdateQuery | None = None
@@ -420,10 +424,8 @@ class ClientUpdate(SidePlan):
     def __post_init__(self) -> None:
         if not self.bound > 0:
             raise SpecError(f"an update is clipped to a length above 0, found {self.bound!r}")
-        if self.follows and self.noise is not None:
-            raise SpecError(
-                f"a clip that moves is for raw updates, which a trusted server counts, found noise {self.noise}"
-            )
+        if self.follows and self.noise is not None and not self.noise.scale_free:
+            raise SpecError(f"a clip that moves takes noise in proportion to it, found {self.noise}; use Gaussian")
         if self.counted is not None and (self.noise is not None or self.counted.sampling != WHOLE):
             raise SpecError(
                 "a client counts raw updates that it hands over, each as a release that it is known to be in, found "
@@ -462,7 +464,8 @@ class ClientUpdate(SidePlan):
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         if self.noise is None:
             return Apart(math.inf, noisy=False)  # it is raw, and stays in its scope
-        return of_sum(Query(WHOLE, self.noise, 1.0), NeighboringRelation.REPLACE_ONE)
+        law = self.noise.with_clip(task.bound) if self.follows else self.noise
+        return of_sum(Query(WHOLE, law, 1.0), NeighboringRelation.REPLACE_ONE)
 
     def said(self, who: str, often: str, examples: str) -> str:
         if self.kind is None:

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import binom
 from tests.reference.leak_specs import tiny
 
+from gossamer.algorithms.clients.nodes import NoisedUpdateAtClip
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.privacy.mechanisms import (
     BallGaussian,
@@ -23,8 +24,8 @@ from gossamer.privacy.mechanisms import (
     Poisson,
     WithReplacement,
 )
-from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap
-from gossamer.sides.plan import MaskedMember, Samples, StreamPlan, most_drawn
+from gossamer.privacy.tasks import Gradient, Query, Round, StepSizes, Swap, TrainingQuery
+from gossamer.sides.plan import ClientUpdate, MaskedMember, Samples, StreamPlan, most_drawn
 from gossamer.vectors import Public
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -61,6 +62,14 @@ def test_nothing_is_declared_where_nothing_is_proved() -> None:
     query = Query(Poisson(0.5), NoNoise(1.0), 1.0)
     task = Round(1, (Swap(0, MODEL),), query, 4, 4, StepSizes(0.1), "sequential")
     assert Samples({}).apart(task, REPLACE, 10).most == math.inf
+
+
+def test_a_client_with_other_data_moves_its_part_by_twice_the_clip_of_the_question() -> None:
+    side = ClientUpdate(None, 1.0, Gaussian(1.0, 2.0), 1, 3, follows=True)
+    found = side.apart(NoisedUpdateAtClip(0, MODEL, TrainingQuery(1, 2, 1.0), 0.25), REPLACE, 6)
+    assert found.most == 2.0
+    assert found.query is not None
+    assert found.query.mechanism == Gaussian(0.25, 2.0)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavg-trusted", "fedbuff-trusted"])

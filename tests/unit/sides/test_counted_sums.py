@@ -11,7 +11,7 @@ from tests.reference.side_kinds import DATA, LOCAL, OBJECTIVE, SERVER, SHARDS, S
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.clipping import Clipping, QuantileClip, bound_of
-from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, ReleaseKind
+from gossamer.privacy.mechanisms import Gaussian, Laplace, Mechanism, NeighboringRelation, NoNoise, ReleaseKind
 from gossamer.privacy.tasks import ClippedUpdate, CuratedSum, LocalUpdate, Query
 from gossamer.sides.client import clipped
 from gossamer.sides.guarantees import OTHERS, curated_guarantees
@@ -154,8 +154,8 @@ def test_a_client_clips_to_what_it_is_asked_for_where_that_was_planned() -> None
         where.admit("a", LocalUpdate(1, model(1.0), LOCAL))
     with pytest.raises(SpecError, match="to the clip that was planned, found ClippedUpdate"):
         where.admit("b", ClippedUpdate(1, model(1.0), LOCAL, 1.0))
-    with pytest.raises(SpecError, match="a clip that moves is for raw updates"):
-        ClientUpdate(LOCAL, 1.0, Gaussian(1.0, 2.0), 1, SIZE, follows=True)
+    with pytest.raises(SpecError, match="takes noise in proportion to it, found Laplace"):
+        ClientUpdate(LOCAL, 1.0, Laplace(1.0, 2.0), 1, SIZE, follows=True)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, math.inf, math.nan, "1"])

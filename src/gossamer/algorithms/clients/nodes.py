@@ -21,7 +21,7 @@ from gossamer.algorithms.optimizer import Memory, Momentum, step
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import Poisson
-from gossamer.privacy.tasks import Gradient, LocalUpdate, Query, TrainingQuery
+from gossamer.privacy.tasks import ClippedUpdate, Gradient, LocalUpdate, Query, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
@@ -94,6 +94,14 @@ class Halt(Message):
 @dataclass(frozen=True, slots=True)
 class NoisedUpdate(LocalUpdate):
     """A local training's update that the data side clips and noises as a whole: a release for everybody."""
+
+    label = Released  # type: ignore[assignment]
+
+
+@register("task.noised_update_at_clip")
+@dataclass(frozen=True, slots=True)
+class NoisedUpdateAtClip(ClippedUpdate):
+    """A `NoisedUpdate` at the clip of this question, with as much less noise, or more."""
 
     label = Released  # type: ignore[assignment]
 
