@@ -121,6 +121,15 @@ class TestMapa(AlgorithmContract):
     clipping = Clipping(StageClip())
 
 
+class TestMapaOfWholeEdges(AlgorithmContract):
+    settings = mapa.Settings(nodes=4, privacy_unit="client", gradient_sd=1.0, smoothness=1.0, loss_gap=1e-3)
+    clipping = Clipping(StageClip())
+
+
+class TestAudpOfWholeEdges(AlgorithmContract):
+    settings = edge_cloud.Settings(nodes=5, privacy_unit="client")
+
+
 class TestIncreasing(AlgorithmContract):
     settings = increasing.Settings(nodes=4, sizes={"name": "power", "a": 4, "b": 8})
 

@@ -72,6 +72,11 @@ SPECS: dict[str, dict[str, Any]] = {
         "privacy": {**_LEVEL, "sampling": "fixed_size"},
         "speeds": {"scenario": "one_slow"},
     },
+    "mapa-client": {
+        "algorithm": _of("mapa", privacy_unit="client", gradient_sd=1.0, smoothness=1.0, loss_gap=1e-3),
+        "privacy": {"noise_multiplier": 1.0},
+    },
+    "audp-client": {"algorithm": _of("audp", privacy_unit="client"), "privacy": _LEVEL, **_LOSSY},
     "asgd": {"algorithm": _of("asgd"), "privacy": {"mechanism": "none", "clip": 1.0}},
     "csgd": {"algorithm": _of("csgd", nodes=1), "privacy": {"mechanism": "none", "clip": 1.0}},
     "increasing": {"algorithm": {"name": "increasing", "nodes": 3, "sizes": _SIZES, "rounds": 2}, "privacy": _LEVEL},

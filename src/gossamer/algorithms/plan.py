@@ -79,6 +79,7 @@ class PrivacySettings(Composite):
         Gaussian noise a quantile, and other noise a clip of 1; without noise nothing is clipped. `graph_federated`
         clips mean gradients of mini-batches, with the regulariser's part. `fedavg`, `fedbuff` and `fedasync` clip a
         client's whole update, of all its local steps; with ``privacy_unit: example`` they clip per-example gradients.
+        `audp` and `mapa` with ``privacy_unit: client`` clip an edge's whole gradient.
     sampling : {"poisson", "fixed_size"}
         Way in which batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}

@@ -72,7 +72,7 @@ def test_a_client_with_other_data_moves_its_part_by_twice_the_clip_of_the_questi
     assert found.query.mechanism == Gaussian(0.25, 2.0)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedavg-trusted", "fedbuff-trusted"])
+@pytest.mark.parametrize("name", ["fedavg", "fedavg-trusted", "fedbuff-trusted", "audp-client"])
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_a_client_with_other_data_moves_its_part_by_twice_the_clip(name: str, relation: NeighboringRelation) -> None:
     plan = plan_run(tiny(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gossamer.algorithms.clients.nodes import (
@@ -36,6 +37,12 @@ SMALL = (
 """Sizes of runs for simulated faults, of clients that nobody waits for."""
 LAWS = ("gaussian", "none")
 """Noise that updates and their steps can have."""
+WHOLE_UPDATES = Terms(sampling="with_replacement", unit=CLIENT, relation=NeighboringRelation.REPLACE_ONE, rounds=True)
+"""Terms of whole updates.
+
+Nobody asks for a batch of them; of all schemes this one knows of batches larger than a shard. They are not
+`clipped_whole`, which is of one example in a sum: under replace_one whole updates are two clips apart.
+"""
 
 
 def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
@@ -59,21 +66,10 @@ def algorithm(settings: type[Any], build: Callable[[Any, Context], dict[str, Nod
 
 
 def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
-    """Terms of whole updates, or of noisy steps, which have those of any gradients; something else may limit the run.
-
-    Of whole updates nobody asks for a batch; of all schemes this one knows of batches larger than a shard. They are not
-    `clipped_whole`, which is of one example in a sum: under replace_one whole updates are two clips apart.
-    """
+    """Terms of whole updates, or of noisy steps, which are those of any gradients; something else may limit a run."""
     if settings.stepwise:
         return Terms(limit=limit)
-    return Terms(
-        sampling="with_replacement",
-        unit=CLIENT,
-        relation=NeighboringRelation.REPLACE_ONE,
-        hiding=settings.masking is not None,
-        limit=limit,
-        rounds=True,
-    )
+    return replace(WHOLE_UPDATES, hiding=settings.masking is not None, limit=limit)
 
 
 def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:

@@ -26,7 +26,7 @@ from gossamer.algorithms.sample_planning import (
 )
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile
-from gossamer.privacy.clipping import QuantileClip
+from gossamer.privacy.clipping import QuantileClip, StageClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee, remarks
 from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.section import says
@@ -50,10 +50,10 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from check_samples(settings, spec)
     yield from settings.wrong()
-    yield from _check_steps(settings) if settings.stepwise else _check_updates(settings, spec)
+    yield from _check_steps(settings) if settings.stepwise else check_updates(settings, spec)
 
 
-def _check_updates(settings: ClientSettings, spec: Spec) -> Iterator[str]:
+def check_updates(settings: Any, spec: Spec) -> Iterator[str]:
     """The rules of whole updates."""
     name = settings.name
     if spec.privacy.sampling != "poisson" or says("sampling", spec.privacy):
@@ -218,7 +218,12 @@ def _noised(problem: Problem[S], participation: Participation) -> Plan:
     problem.check(laws)
     sides = {
         name: ClientUpdate(
-            settings.query(problem.shard_sizes[name]), law.clip, law, participation.most[name], problem.size
+            settings.query(problem.shard_sizes[name]),
+            law.clip,
+            law,
+            participation.most[name],
+            problem.size,
+            follows=isinstance(spec.privacy.clip, StageClip),
         )
         for name, law in laws.items()
     }

@@ -8,7 +8,8 @@ Edge k, for ever:                                       Cloud server, for ever:
 4. g~ = g + noise                                       3. answer at once with x_{t+1} (and the clip)
 5. push g~                                              4. after T updates send Halt to all
 
-(2 to 4 of an edge happen at its data side.) An edge joins by asking for the model, at any time, and may leave or die at
+(2 to 4 of an edge happen at its data side; with ``privacy_unit: client`` they are those of `edge_cloud.whole`, which
+protects an edge with all that it has.) An edge joins by asking for the model, at any time, and may leave or die at
 any time. The clip comes with the model, and an edge calibrates its noise to the clip it *uses*, so a server that lies
 about it harms the model, not the edge's examples.
 
@@ -48,7 +49,9 @@ from gossamer.algorithms import optimizer as rates
 from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.nodes import SERVER, Asks, ClientNode, Leave, ModelServer, Push, ServerState
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns, Terms
+from gossamer.algorithms.edge_cloud import whole
+from gossamer.algorithms.edge_cloud.whole import EdgeSettings
+from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import Probe, output
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
@@ -63,7 +66,7 @@ from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.section import Composite, Section
+from gossamer.section import Section
 from gossamer.vectors import Blank, Model, Public, Released
 
 # Limits on how old a gradient may be when it is applied.
@@ -196,7 +199,7 @@ def testbed_rate(noiseless: bool) -> dict[str, Any]:
     return {"schedule": "agarwal_duchi", "smoothness": 10.0, "gradient_sd": 30.0, "radius": 1.0, "lag": "linear"}
 
 
-class Settings(Composite):
+class Settings(EdgeSettings):
     """Settings of `audp`, `asgd` and `csgd`.
 
     Attributes
@@ -206,28 +209,19 @@ class Settings(Composite):
     paper : {"testbed"}, optional
         ``testbed``: batch size and learning rate are those of the code of the MAPA paper's testbed, where nothing else
         is said. For ``objective: cnn_mapa`` alone. Noise and clip are said in ``privacy``.
-    nodes : int
-        K, the number of edges; the server is one more.
     learning_rate : float or schedule
         eta, for the mean gradient. Epochs are those of all edges together.
     optimizer : str or mapping, optional
         Optimizer of the server, for noisy gradients; ``sgd`` takes them as they are.
     staleness : mapping
         Treatment of stale gradients by the server.
-    batch_size : int
-        B, the expected number of examples in a batch; an edge samples each of its n examples with probability B/n.
-    updates_per_node : int, optional
-        Quota of gradients of each edge.
     """
 
     name: Literal["audp", "asgd", "csgd"] = "audp"
     paper: Literal["testbed"] | None = None
-    nodes: int = Field(default=5, ge=1, le=1_000_000)
     learning_rate: ServerRate = rates.ConstantRate(initial=0.5)
     optimizer: Optimizer = None
     staleness: StalenessSettings = StalenessSettings()
-    batch_size: int = Field(default=64, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -442,7 +436,7 @@ class ServerNode(ModelServer):
         yield from self.watch()
 
 
-def noise_on_mean(context: Context, clip: float | None = None) -> float:
+def noise_on_mean(context: Context, clip: float | None = None, *, whole: bool = False) -> float:
     """max_k E||n_k||^2, of the noise on a mean gradient, for ``clip`` or the one at the start.
 
     Per edge: the schedule uses the one with the most noise, that is the smallest privacy budget.
@@ -450,7 +444,7 @@ def noise_on_mean(context: Context, clip: float | None = None) -> float:
     moments = []
     for query in context.queries.values():
         law = query.mechanism if clip is None else query.mechanism.with_clip(clip)
-        moments.append(law.second_moment(context.initial.size) / query.normaliser**2)
+        moments.append(law.second_moment(context.initial.size) / (1.0 if whole else query.normaliser) ** 2)
     return max(moments)
 
 
@@ -465,23 +459,27 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     policy = context.clipping.policy
     # A clip that moves: no step is noisier than with its bound.
     clip = policy.step_bound if isinstance(policy, QuantileClip) else None
-    noise, rate = noise_on_mean(context, clip), settings.learning_rate
+    noise, rate = noise_on_mean(context, clip, whole=settings.whole), settings.learning_rate
 
     def course(update: int) -> Step:
         """A fixed clip, or one that follows a quantile, and a learning rate by the clock of updates."""
         if isinstance(rate, AgarwalDuchiRate):
-            return Step(rate.at_update(update, settings.nodes, settings.batch_size, noise))
+            return Step(rate.at_update(update, settings.nodes, settings.divisor, noise))
         return Step(rate.at(update / per_epoch))
 
-    return built(context, course, settings.staleness, settings.optimizer)
+    return built(settings, context, course, settings.optimizer)
 
 
-def built(
-    context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
-) -> dict[str, Node]:
+def built(settings: Any, context: Context, course: Course, optimizer: Optimizer = None) -> dict[str, Node]:
     """The edges by name, and a server that takes the steps of ``course``."""
-    edges = {name: ClientNode(name, context, _asks(context, name), follows=True) for name in context.names}
-    return {**edges, SERVER: ServerNode(context, course, staleness, optimizer)}
+
+    def edge(name: str) -> Node:
+        if settings.whole:
+            return ClientNode(name, context, whole.asks(settings, context), whole.turned_round, follows=True)
+        return ClientNode(name, context, _asks(context, name), follows=True)
+
+    edges = {name: edge(name) for name in context.names}
+    return {**edges, SERVER: ServerNode(context, course, settings.staleness, optimizer)}
 
 
 def _asks(context: Context, name: str) -> Asks:
@@ -595,6 +593,7 @@ def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
 def check(settings: Any, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from check_samples(settings, spec)
+    yield from whole.check_whole(settings, spec)
     if settings.paper is not None and spec.objective.name != TESTBED_MODEL:
         found = spec.objective.name or spec.objective.module or "the model that goes with the data"
         yield (
@@ -616,8 +615,9 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("edge", "server"),
     cast=cast,
-    terms=lambda settings: Terms(noiseless=settings.name != "audp"),
+    terms=lambda settings: whole.terms(settings, noiseless=settings.name != "audp"),
     check=check,
+    plan=whole.plan,
     clips=Clips(("fixed", "quantile"), QuantileClip()),
     figures=Figures(count=count, staleness=parts.staleness, report=report, claims=claims),
     grows=True,

@@ -10,8 +10,9 @@ The server of `edge_cloud`, with
     T_s = ceil(4 P^2 L D_F (tau + 1)^2 / Delta_b)                the length of the stage, in updates
     after T_s updates: dS <- rho dS, and the next stage
 
-The schedule is a pure function of public constants (`mapa.schedule`), so it costs no privacy, and ``gossamer plan
-mapa`` prints it.
+The schedule is a pure function of public constants (`mapa.stages`), so it costs no privacy, and ``gossamer plan mapa``
+prints it. With ``privacy_unit: client`` an edge's whole gradient is clipped to G, and B is 1 in all of it
+(`edge_cloud.whole`).
 
 | symbol | here |
 |---|---|
@@ -38,14 +39,15 @@ from gossamer.algorithms.clients import parts
 from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
+from gossamer.algorithms.edge_cloud import whole
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
+from gossamer.algorithms.edge_cloud.whole import EdgeSettings
 from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns
 from gossamer.algorithms.mapa.stages import COMMAND, Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import output
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
-from gossamer.section import Composite
 
 CONSTANTS = ("gradient_sd", "smoothness", "loss_gap")
 TESTBED = {
@@ -59,7 +61,7 @@ TESTBED = {
 """Constants of the code of the paper's testbed, whose tau is K."""
 
 
-class Settings(Composite):
+class Settings(EdgeSettings):
     """Settings of `mapa`.
 
     Attributes
@@ -67,8 +69,6 @@ class Settings(Composite):
     paper : {"testbed"}, optional
         ``testbed``: batch size and constants of the stages are those of the code of the paper's testbed, with K as tau,
         where nothing else is said. For ``objective: cnn_mapa`` alone. Noise is said in ``privacy``.
-    nodes : int
-        K, the number of edges; the server is one more.
     gradient_sd, smoothness, loss_gap : float, optional
         s, L and D_F: root of the mean squared distance of one example's gradient from the mean gradient, a Lipschitz
         constant of the gradient, and an upper bound of F(x_0) - F*. What is left out is estimated before training on
@@ -83,15 +83,10 @@ class Settings(Composite):
         tau of the schedule; by default the number of nodes less one.
     staleness : mapping
         Rule for what the server does about stale gradients.
-    batch_size : int
-        B, the expected number of examples in a batch; an edge samples each of its n examples with probability B/n.
-    updates_per_node : int, optional
-        Quota of gradients of each edge.
     """
 
     name: Literal["mapa"] = "mapa"
     paper: Literal["testbed"] | None = None
-    nodes: int = Field(default=5, ge=1, le=1_000_000)
     gradient_sd: PositiveFloat | None = None
     smoothness: PositiveFloat | None = None
     loss_gap: PositiveFloat | None = None
@@ -100,8 +95,6 @@ class Settings(Composite):
     reduction: float = Field(default=0.5, gt=0, lt=1)
     schedule_staleness: int | None = Field(default=None, ge=0)
     staleness: StalenessSettings = StalenessSettings()
-    batch_size: int = Field(default=64, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -151,7 +144,7 @@ def problem_of(settings: Settings) -> Problem:
     return Problem(
         **{name: getattr(settings, name) for name in CONSTANTS},
         staleness=settings.nodes - 1 if settings.schedule_staleness is None else settings.schedule_staleness,
-        batch_size=settings.batch_size,
+        batch_size=settings.divisor,
         kappa=settings.kappa,
         reduction=settings.reduction,
     )
@@ -165,12 +158,14 @@ def first_clip(settings: Settings) -> float:
 def schedule_of(settings: Settings, context: Context) -> Schedule:
     """The stages of a run; raises as `problem_of`."""
     problem = problem_of(settings)
-    return Schedule(problem, partial(edge_cloud.noise_on_mean, context), context.clipping.policy.initial_bound)
+    return Schedule(
+        problem, partial(edge_cloud.noise_on_mean, context, whole=settings.whole), context.clipping.policy.initial_bound
+    )
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The edges by name, and the server."""
-    return edge_cloud.built(context, MapaCourse(schedule_of(settings, context)), settings.staleness)
+    return edge_cloud.built(settings, context, MapaCourse(schedule_of(settings, context)))
 
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
@@ -212,7 +207,9 @@ ALGORITHM = Algorithm(
     output=output,
     roles=("edge", "server"),
     cast=edge_cloud.cast,
+    terms=whole.terms,
     check=edge_cloud.check,
+    plan=whole.plan,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
     figures=Figures(

@@ -15,9 +15,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from gossamer.algorithms.optimizer import OneRate
+from gossamer.algorithms.plan import EXAMPLE, Spec, Terms
 from gossamer.algorithms.plan import Budget as Budget
 from gossamer.algorithms.plan import PrivacySettings as PrivacySettings
-from gossamer.algorithms.plan import Spec, Terms
 from gossamer.algorithms.plan import StopSettings as StopSettings
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.data.partition import KIND as PARTITIONS
@@ -339,7 +339,8 @@ class Experiment(Section, Spec):
     def _clip_is_decided(self) -> Experiment:
         """Fill in the default, which depends on the algorithm, so that a written spec says what was done."""
         default = ALGORITHMS[self.algorithm.name].clips.default
-        if isinstance(default, QuantileClip) and self.privacy.mechanism != "gaussian":
+        # A quantile is counted by Gaussian noise, and of examples' gradients.
+        if isinstance(default, QuantileClip) and (self.privacy.mechanism != "gaussian" or self.terms.unit != EXAMPLE):
             default = FixedClip()
         if self.privacy.clip is None and (self.private or isinstance(default, StageClip)):
             object.__setattr__(self, "privacy", self.privacy.model_copy(update={"clip": default}))
