@@ -341,6 +341,7 @@ def _of_splits(
     test: Split,
     source: str,
     examples: Labelled | None = None,
+    tested: Labelled | None = None,
 ) -> Dataset:
     return Dataset(
         settings.name,
@@ -352,6 +353,8 @@ def _of_splits(
         source=source,
         persons=None if examples is None else examples.persons,
         declaration=form,
+        test_owners=None if tested is None else tested.owners,
+        test_persons=None if tested is None else tested.persons,
     )
 
 
@@ -425,6 +428,8 @@ class Dataset:
         Person that each example is about, where the data say so.
     declaration : Declaration, optional
         Declaration of the data, as it was followed: enough to read further rows alike. It says nothing of any row.
+    test_owners, test_persons : ndarray [test examples] of str or int64, optional
+        Owner of each test example, and person that it is about, where the data say so.
     """
 
     name: str
@@ -436,6 +441,8 @@ class Dataset:
     source: str
     persons: Owners | None = None
     declaration: Declaration | None = None
+    test_owners: Owners | None = None
+    test_persons: Owners | None = None
 
     @property
     def target_range(self) -> TargetRange | None:
@@ -539,7 +546,7 @@ def dataset_of(
     declaration = Declaration.of(settings, form, shape, layout, classes, train)
     held = f"; {settings.test_fraction:g} of the examples held out for testing" if own_test is None else ""
     splits = declaration.split(train, "training", where), declaration.split(test, "test", where)
-    return _of_splits(settings, declaration, *splits, source + held, train)
+    return _of_splits(settings, declaration, *splits, source + held, train, test)
 
 
 def _files(settings: DatasetSettings) -> tuple[Path, Path | None, Format]:

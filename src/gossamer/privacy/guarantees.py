@@ -419,6 +419,10 @@ EXAMPLE, CLIENT = "example of a node's shard", "client with all of its data"
 """Who is protected."""
 OTHER_NODES = "all other nodes together, malicious ones included, and anyone on the wires"
 
+HELD_OUT = "held-out example of a node's shard"
+"""Who is protected by noise on what is said of examples that a model is tested on."""
+WHOEVER = "whoever sees the released histograms, all other nodes included, malicious ones too"
+
 CODE = "the model's code is trusted, and neither it nor the initial model comes from the private data"
 EXAMPLES = (
     "training examples are covered, in all messages and in the model; test examples and the scores on them are not"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.accounting.filters import ReleasePlan
-from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
+from gossamer.privacy.guarantees import CLIENT, EXAMPLE, HELD_OUT, OTHER_NODES
 from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.privacy.streams.correlated_noise import StreamKind
 from gossamer.privacy.streams.graph_bounds import AgentNoise
@@ -149,7 +149,7 @@ class Charges:
         if self.account is Account.SUMS:
             return {"to": self.observer}
         curator = {"curator": self.curator} if self.curator else {}
-        return {"protects": "client", **curator} if self.unit == CLIENT else curator
+        return {"protects": _BRIEFLY[self.unit], **curator} if self.unit in _BRIEFLY else curator
 
     def party(self) -> dict[str, Any]:
         """Words of receipts: the unit that noise protects, the observer it is from, and of others' data, whose."""
@@ -193,6 +193,8 @@ class Charges:
         return StoredLedger(owner, {part: opened(part) for part in parts}, self)
 
 
+_BRIEFLY = {CLIENT: "client", HELD_OUT: "held-out example"}
+"""Units of ledgers' lines; an example of a shard is not named."""
 NO_CHARGES = Charges({}, unit=None, observer=None, account=Account.SUMS)
 """Charges of a party that is charged nothing itself, such as an agent whose server is charged for it."""
 

@@ -1,11 +1,10 @@
 """Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE]
 
-It shares no code with the library that wrote the receipts, and ends with 0 if what is promised of the parties in them
-follows, 1 if it does not, 2 if a file cannot be read. 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the
-SHA-256 of s_i and line i's SHA-256. Each line has 16 digits of s_i, the last all, signed if the first names a key; the
-one before has the SHA-256 of the guarantee. 2. Did each party keep to its plan? All of it counts. 3. What follows from
-it, for the unit and the observer that it names? A release is dominated by a pair (P, Q) of laws on the line, and
-pairs compose (Zhu, Dong, Wang, AISTATS 2022, theorem 10). N(m) is normal with variance 1; sd/C, the noise multiplier.
+It shares no code with the library, and ends with 0 if what is promised of the parties in them follows, 1 if it does
+not, 2 if a file cannot be read. 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line
+i's SHA-256. Each line has 16 digits of s_i, the last all, signed if the first names a key; the one before has that of
+the guarantee. 2. Did each party keep to its plan? All of it counts. 3. What follows, for the unit and observer named? A
+release is dominated by a pair (P, Q) of laws, and pairs compose (Zhu, Dong, Wang, AISTATS 2022); N(m) has variance 1.
    one    Poisson sample of rate q; an example comes or goes, m = C/sd   (1-q) N(0) + q N(m) and N(0); turned, too
    both   Poisson sample of rate q; one is replaced, m = C/sd            the same and (1-q) N(0) + q N(-m)
    fixed  so many of all, the share q; one is replaced, m = 2 C/sd       losses > 0 as of `one`, losses < 0 its mirror
@@ -35,13 +34,14 @@ from scipy.special import log_ndtr, ndtr, ndtri
 CHAIN, FORMAT, TAIL, LEAST = 3, 2, 1e-30, 1e-10  # of files; infinite losses; errors of the tests that mu is about
 SLACK = {"epsilon": 1e-3, "mu": 1e-2, "best_guess": 1e-4}  # relative, between two computations
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
-WIRES = ", malicious ones included, and anyone on the wires"
+WIRES, HELD = ", malicious ones included, and anyone on the wires", "held-out example of a node's shard"
 P, Y = 2**255 - 19, 2707385501144840649318225287225658788936804267575313519463743609750303402022
 EASY = {0, 1, P - 1, Y, P - Y}  # modulo P, coordinates of the keys of low order, by which anybody signs
 CARD = {"gossamer", "mechanism", "registry", "software"}
 CHECKED = ["unit", "observer", "delta", "neighboring_relation", "rows_per_person", "run", "party"]
 ENTRY = {*CHECKED, *SLACK, "assumptions", "privacy", "profile", "proof", "remarks", "would_be"}
 PROTECTED = {  # by observer, whose words say how data leave: from nodes, from units, or through a trusted server
+    "whoever sees the released histograms, all other nodes included, malicious ones too": HELD,
     "all other nodes together" + WIRES: "example of a node's shard",
     "whoever sees all models of a node, all other nodes together included": "example of a node's shard",
     "the server and all other clients together" + WIRES: "client with all of its data",
@@ -110,8 +110,7 @@ def tilt(pair: Pair, back: bool, h: float, t: float) -> Any:  # masses, times ex
     n, x = below.size - 1, h * np.arange(1 - below.size, above.size)
     mass = np.append(below[:0:-1] * np.exp(x[:n]), above)
     mass[n] = max(mass[n] + 1 - mass.sum() - over, 0)
-    total = mass @ np.exp(t * x)
-    weight = mass * np.exp(t * x) / total
+    weight = mass * np.exp(t * x) / (total := mass @ np.exp(t * x))
     return weight, -n, np.array([math.log(total), weight @ x, weight @ (x - weight @ x) ** 2])
 
 
@@ -242,7 +241,8 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
         return judge(entry, receipts | {"alone": ", if the noise were secret"}) if then else said
     expect(relation in ("add_or_remove_one", "replace_one") and 0 <= delta < 1, f"no relation, or no delta: {delta}")
     curated, stream, plans = "trusted server" in observer, observer.startswith("other units"), dict[Any, list[str]]()
-    parties = {name: one for name, one in receipts["parties"].items() if not stream or one["observer"] != "own server"}
+    parties = {name: one for name, one in receipts["parties"].items() if (one["unit"] == HELD) == (unit == HELD)}
+    parties = {name: one for name, one in parties.items() if not stream or one["observer"] != "own server"}
     try:
         if not (promised and delta and parties and PROTECTED.get(observer) == unit):
             raise ArithmeticError("no figure, or an observer who is not known, or is told nothing by these parties")

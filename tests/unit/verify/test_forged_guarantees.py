@@ -162,6 +162,7 @@ def test_observers_are_those_of_the_library() -> None:
         **dict.fromkeys([guarantees.OTHER_NODES, baselines._SEEN], example),
         **dict.fromkeys([plan.EVERYBODY, plan.BUT_THE_CURATOR], guarantees.CLIENT),
         plan.BUT_WHOEVER_SEES_THE_CURATOR: guarantees.CLIENT,
+        guarantees.WHOEVER: guarantees.HELD_OUT,
         **{units._OBSERVERS[where]: units.UNITS[where] for where in units.GradientAt},
     } == second.PROTECTED
     assert not {clients._THE_CURATOR, units._AGENTS, units._SERVER} & second.PROTECTED.keys()

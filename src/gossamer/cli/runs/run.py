@@ -239,7 +239,7 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
         f"({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1], words)}\n{fit}"
-        f"{_personal(summary.get('personalisation'))}\n"
+        f"{_personal(summary.get('personalisation'))}{_held_out(summary.get('private_evaluation'))}\n"
         f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}{below(words)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
@@ -247,6 +247,22 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         f"Results: {result.folder}\n"
         f"Next: gossamer report {shlex.quote(str(result.folder))}"
     )
+
+
+def _held_out(found: dict[str, Any] | None) -> str:
+    """Figures that parties have released of held-out examples: of all together, and of each."""
+    from gossamer.objectives.noisy_figures import in_words
+
+    if found is None:
+        return ""
+    figures = {"all": found["figures"], **found["parties"]} if len(found["parties"]) > 1 else {"all": found["figures"]}
+    lines = [f"  - {name}: {in_words(one)}" for name, one in figures.items()]
+    noise = "without noise" if found["epsilon"] is None else f"with noise of epsilon {epsilon(found['epsilon'])}"
+    head = f"Private evaluation, of histograms of scores that each party released once, {noise} (95 % intervals):"
+    return f"\n{wrapped(chr(10).join([head, *lines[:_SHOWN]]))}\n"
+
+
+_SHOWN = 21  # lines of private figures
 
 
 def _personal(found: dict[str, Any] | None) -> str:

@@ -224,6 +224,11 @@ def check_deployed(experiment: Experiment) -> None:
             f"parties of a federation agree on ranges before they start: declare one for {_bare(experiment)} under "
             "dataset.columns",
         ),
+        (
+            experiment.evaluation.release is not None,
+            "evaluation.release: private",
+            "deployed parties tell nobody how their test examples are scored",
+        ),
     ):
         if found:
             raise SpecError(f"{key} is for simulations, and {why}; leave it out")

@@ -29,6 +29,7 @@ from gossamer.experiment.preparation.ending import (
     few_collections,
     in_words,
 )
+from gossamer.experiment.preparation.held_out import with_held_out
 from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.preparation.private_scale import beforehand
@@ -214,9 +215,15 @@ def _public(prepared: Prepared) -> str:
     spec, tested = prepared.experiment, len(prepared.dataset.test.targets)
     names = "names of columns and labels" if spec.dataset.path is not None else "labels"
     seed = "" if not spec.reproducible else ", the noise"
+    tested_on = f"The {counted(tested, 'test example', form=',')} and the scores on them are not protected."
+    if spec.evaluation.release is not None:
+        tested_on = (
+            f"Of {counted(tested, 'test example', form=',')} each party releases once how they are scored, with noise; "
+            "exact scores on them, in a simulation's own results, are not protected."
+        )
     return (
-        f"this spec with the {names} in it, how many examples each has{seed}, and who talks to whom and when. The "
-        f"{counted(tested, 'test example', form=',')} and the scores on them are not protected."
+        f"this spec with the {names} in it, how many examples each has{seed}, and who talks to whom and when. "
+        f"{tested_on}"
     )
 
 
@@ -293,6 +300,7 @@ def plan_run(prepared: Prepared) -> Plan:
         found = found.assuming(OTHERS_CODE.format(code=code))
     for line in _assumptions(prepared):
         found = found.assuming(line)
+    found = with_held_out(prepared, found)
     for line in [*found.words.advice, *prepared.advice(found.mechanisms, found.quotas, found.updates)]:
         warnings.warn(line, RunWarning, stacklevel=2)
     _check_looks(spec)

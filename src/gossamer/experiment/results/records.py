@@ -17,10 +17,11 @@ import numpy.typing as npt
 from gossamer.algorithms.plan import Plan, differing
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.errors import counted
+from gossamer.experiment.preparation.held_out import HeldOutRelease
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.results.observer import Row
-from gossamer.experiment.results.results_folder import ResultsFolder
+from gossamer.experiment.results.results_folder import HISTOGRAMS, ResultsFolder
 from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
 from gossamer.notebooks import Rows, card
 from gossamer.objectives.scores import Fit
@@ -355,6 +356,8 @@ class RunRecords(Kept):
         where there are none.
     book : Book or None
         Receipts; None where nothing is written.
+    held_out : HeldOutRelease or None
+        Release of parties' held-out examples, once it is made.
     """
 
     changing = ("rows", "fit")
@@ -372,6 +375,7 @@ class RunRecords(Kept):
     diverged: dict[str, Any] = field(default_factory=dict)
     shortfall: dict[str, Any] = field(default_factory=dict)
     book: Book | None = None
+    held_out: HeldOutRelease | None = None
 
     def add(self, row: Row, fit: Fit) -> None:
         """Write down a row of metrics, how well a regression fits at that moment, and what the run is by now."""
@@ -390,7 +394,10 @@ class RunRecords(Kept):
         """Replace the files that say what the run is by now."""
         if self.folder is None:
             return
-        self.folder.write_lines("ledger.jsonl", self.sides.lines())
+        released = self.held_out
+        self.folder.write_lines("ledger.jsonl", [*self.sides.lines(), *(released.lines if released else [])])
+        if released is not None:
+            self.folder.write_json(HISTOGRAMS, released.histograms(), indent=None)
         if self.book is not None:
             self.folder.add_receipts(self.book)
         self.folder.write_model(self.model, self.card)
@@ -417,6 +424,7 @@ class RunRecords(Kept):
             **({"shortfall": self.shortfall} if self.shortfall else {}),
             **({"private_ranges": dict(self.ranges)} if self.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),
+            **({"private_evaluation": self.held_out.summary()} if self.held_out else {}),
             "privacy": self._privacy.describe(self.sides.releases),
         }
 

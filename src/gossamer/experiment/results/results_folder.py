@@ -11,6 +11,7 @@
 | `receipts.jsonl` | a line for each release, or for many, in a chain that strangers can check (`sides.receipts`) |
 | `model.safetensors` | the run's model, by the names of its parts, with `model.json` in its metadata |
 | `model.json` | what the model is, and how rows are read for it (`trained.card`) |
+| `evaluation.json` | histograms of scores that parties released with noise; only if they did |
 | `private.jsonl` | what nodes recorded for themselves; only if they did |
 | `nodes.json` | what each node did, written when the run ends (`records.NodeRecords`) |
 | `nodes.npz` | the same of very many nodes, as arrays |
@@ -52,6 +53,8 @@ UNFINISHED = ("running", "interrupted")
 """Statuses of runs that have not ended, in `summary.json`."""
 EXPORTS = ("model.pt2", "model.onnx", "model.joblib")
 """Files that `gossamer export` puts beside a model; they go when it does."""
+HISTOGRAMS = "evaluation.json"
+"""What was released of held-out examples (`held_out`)."""
 CHECKPOINT = "checkpoint.bin"
 """Where a run that is under way goes on from, if its process is killed (`checkpoints`)."""
 FILES = (
@@ -65,6 +68,7 @@ FILES = (
     "model.safetensors",
     "model.json",
     *EXPORTS,
+    HISTOGRAMS,
     "private.jsonl",
     "nodes.json",
     "nodes.npz",

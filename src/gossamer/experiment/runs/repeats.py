@@ -26,7 +26,7 @@ from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, test_mark
 from gossamer.experiment.results.observer import Measure
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, results_folder
+from gossamer.experiment.results.results_folder import CHECKPOINT, HISTOGRAMS, UNFINISHED, ResultsFolder, results_folder
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import RunProgress, listening
@@ -194,7 +194,7 @@ def _named_in(card: Path) -> str:
 # changed after the run; and so was a model that differs while every figure of it is the same.
 
 _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json"
-_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, "nodes.json", "nodes.npz")
+_LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, HISTOGRAMS, "nodes.json", "nodes.npz")
 """What a result has only in a folder."""
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from gossamer.experiment.preparation.ending import (
     few_collections,
     in_words,
 )
+from gossamer.experiment.preparation.held_out import HeldOutRelease, release_held_out
 from gossamer.experiment.preparation.memory import check_memory
 from gossamer.experiment.preparation.planning import device_in_words, plan_run
 from gossamer.experiment.preparation.population import chosen, population_of
@@ -124,7 +126,8 @@ class Run:
         if self.resumed is not None:
             self.resumed.check_run(self.mark, listeners.watch is not None, listeners.measure is not None)
         timed = not self.plan.hides_schedule
-        self.book = None if self.folder is None else Book(self.plan.sides, self._name(), timed=timed)
+        plans = {**self.plan.sides, **self.plan.held_out}
+        self.book = None if self.folder is None else Book(plans, self._name(), timed=timed)
         sources = replace(sources, book=self.book)
         found = self._scaled(sources)
         self.ranges, self.prepared = found.ranges, found.prepared
@@ -287,11 +290,20 @@ class Run:
         ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
         if self.sources.purpose == RUN:  # what is audited is released, and personal models are not
+            if self.plan.held_out:
+                records.held_out = self._release()
             records.personal = personalised(self.prepared, self.simulator.present)
             records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
             if "ended_worse" in records.diverged and records.status not in ("accuracy", STALLED, INCOMPLETE):
                 records.status = "diverged"
         self.save()
+
+    def _release(self) -> HeldOutRelease:
+        """Have parties release what is said of their held-out examples; receipts are written before noise is drawn."""
+        folder, book = self.folder, self.book
+        note = partial(folder.add_receipts, book) if folder is not None and book is not None else lambda: None
+        model = self.prepared.algorithm.output(self.simulator.present)
+        return release_held_out(self.prepared, self.plan, model, replace(self.sources, book=book), note)
 
     def save(self) -> None:
         """Write down what the run came to, and what each node did."""

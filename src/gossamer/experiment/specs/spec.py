@@ -120,6 +120,11 @@ class EvaluationSettings(Section):
     public_path : path, optional
         A file of public examples, read as ``dataset`` says: the run's model is tested on them, too, and
         ``stop.accuracy`` goes by them in the place of the test examples.
+    release : {"private"}, optional
+        ``private``: after the run each party releases once, with noise, how its held-out examples are scored, and
+        figures with intervals are made of that, for all parties and for each.
+    epsilon : float, optional
+        Epsilon of that release for each held-out example, at the delta of the run.
     """
 
     name: Literal["on", "off"] = "on"
@@ -127,6 +132,15 @@ class EvaluationSettings(Section):
     every_seconds: PositiveFloat | None = None
     nodes: PositiveInt | None = None
     public_path: Path | None = None
+    release: Literal["private"] | None = None
+    epsilon: float | None = Field(default=None, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _release_has_an_epsilon(self) -> EvaluationSettings:
+        if (self.release is None) != (self.epsilon is None):
+            missing = "epsilon" if self.epsilon is None else "release"
+            raise ValueError(f"{missing} is missing: a release of held-out examples is private, and has an epsilon")
+        return self
 
 
 class ComputeSettings(Section):
@@ -391,6 +405,11 @@ class Experiment(Section, Spec):
             )
         if self.stop.accuracy is not None and self.evaluation.name == "off":
             raise ValueError("stop.accuracy needs evaluation, which is off")
+        if self.stop.accuracy is not None and self.evaluation.release and self.evaluation.public_path is None:
+            raise ValueError(
+                "stop.accuracy goes by test examples, of which evaluation.release: private lets nothing else be told; "
+                "give public examples (evaluation.public_path)"
+            )
         return self
 
     def _repr_html_(self) -> str:

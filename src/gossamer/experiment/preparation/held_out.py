@@ -1,0 +1,321 @@
+"""Private evaluation: after a run each party releases once, with noise, how its held-out examples are scored.
+
+What a party releases is a histogram of scores by outcome on a public grid, as sums that one example moves by a length
+of 1 (`objectives.score_histogram`), with exact Gaussian noise for the epsilon of the spec. Figures of all parties and
+of each, with their intervals, are post-processing (`objectives.noisy_figures`).
+
+The model that scores is made of what the run released, and nothing of the run depends on held-out examples. So all that
+is told of one of these is this one release, and its guarantee is that of one Gaussian release on the whole data; and
+to an example that was trained on it tells nothing that the model does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from gossamer.algorithms.plan import Plan
+from gossamer.arrays import IndexArray
+from gossamer.errors import DataError, SpecError, counted
+from gossamer.experiment.preparation.prepare import Prepared, Sources, public_seed
+from gossamer.objectives.noisy_figures import Measured, as_dict, noisy_figures
+from gossamer.objectives.score_histogram import EDGES, SIZE, ScoreCounts, ScoreHistogram
+from gossamer.privacy import guarantees
+from gossamer.privacy.accounting.accountants import epsilon, profile
+from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
+from gossamer.privacy.guarantees import EXAMPLES, HELD_OUT, WHOEVER, Guarantee
+from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, Poisson
+from gossamer.privacy.tasks import Gradient, Query
+from gossamer.randomness import derive, stream
+from gossamer.sides.held_out import HeldOut, SimulatedExactly
+from gossamer.sides.pool import open_pool
+from gossamer.sides.samples import ShardRows
+from gossamer.vectors import Public, Released
+
+OBSERVER = "held_out"
+"""Key of the guarantee among those of a plan."""
+_SUFFIX = "/held-out"
+"""Of a party's name, in its receipts of these."""
+_ASSUMED = (
+    "bins, noise and numbers of held-out examples are public constants, and so is who holds which example",
+    "nothing of the run depends on held-out examples: neither its settings nor its model, nor when it ends",
+    guarantees.CODE,
+    "this run alone: what other runs tell of the same examples adds up",
+    "held-out examples are covered in the histograms that parties release; exact figures on them, which metrics, "
+    "summary and report of a simulation have, are its maker's own and covered by nothing",
+    guarantees.SIMULATED_NOISE,
+)
+_ALONE = "each person has one example, to train on or held out, at one node"
+_TOGETHER = "each person has at most {rows} held-out examples, and none to train on, which has been checked"
+_TRAINED = (
+    "training examples are covered, in all messages and in the model; held-out ones have a guarantee of their own, for "
+    "histograms of scores on them, and exact figures on them, in metrics, summary and report, are covered by nothing"
+)
+_SLOTS = "adding or removing an example is read as blanking one of the public slots"
+
+
+def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
+    """Return the plan with the release of every party's held-out examples, and its guarantee.
+
+    Raises
+    ------
+    CallerError
+        If there is nothing to release, or nothing would be proved of it.
+    """
+    if prepared.experiment.evaluation.release is None:
+        return plan
+    _check(prepared)
+    rows = rows_of(prepared)
+    query = _query(prepared)
+    side = HeldOut({query.release(SIZE): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
+    told = {
+        observer: replace(one, assumptions=_with(one.assumptions)) if math.isfinite(one.epsilon) else one
+        for observer, one in plan.guarantees.items()
+    }
+    own = _guarantee(prepared, query)
+    return replace(plan, guarantees={**told, OBSERVER: own}, held_out=dict.fromkeys(rows, side))
+
+
+def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
+    if EXAMPLES not in assumptions:
+        return (*assumptions, _TRAINED)
+    return tuple(_TRAINED if line == EXAMPLES else line for line in assumptions)
+
+
+def _check(prepared: Prepared) -> None:
+    """Refuse what has no scores of two outcomes, or is not made of what was released."""
+    spec, dataset, loss = prepared.experiment, prepared.dataset, prepared.experiment.objective.name
+    if dataset.classes != 2 or loss == "hinge":
+        found = "a regression" if dataset.classes is None else f"{counted(dataset.classes, 'class', 'classes')}"
+        raise SpecError(
+            "evaluation.release: private is for two classes and a loss that gives probabilities, found "
+            f"{'the hinge loss' if loss == 'hinge' else found}; leave it out"
+        )
+    if prepared.cast.trust:
+        raise SpecError(
+            f"evaluation.release: private needs a model that everybody may see, and one of {spec.algorithm.name} stays "
+            "with those who are trusted; leave it out"
+        )
+    if spec.rows_per_person > 1:
+        _check_persons(prepared)
+
+
+def _check_persons(prepared: Prepared) -> None:
+    """Refuse persons whose examples are on both sides, or might be, or are too many: nothing is proved for them."""
+    dataset, most = prepared.dataset, prepared.experiment.rows_per_person
+    train, test = dataset.persons, dataset.test_persons
+    if train is None or test is None:
+        raise SpecError(
+            "evaluation.release: private with budget.rows_per_person needs to know whose examples are held out; name "
+            "dataset.person, so that nobody's are on both sides"
+        )
+    both = len(np.intersect1d(train.astype(np.str_), test.astype(np.str_)))
+    many = int(np.unique(test, return_counts=True)[1].max())
+    if both or many > most:
+        what = (
+            f"{counted(both, 'person')} with examples to train on and held out"
+            if both
+            else f"a person with {many} of them"
+        )
+        raise DataError(
+            f"{dataset.name}: evaluation.release: private expects at most {counted(most, 'held-out example')} of one "
+            f"person, and none to train on, found {what}; leave examples out, or raise budget.rows_per_person"
+        )
+
+
+def _query(prepared: Prepared) -> Query:
+    """The question that is asked of every party: all of its held-out examples, with noise for a length of 1."""
+    spec = prepared.experiment
+    law: Mechanism = NoNoise(1.0)
+    if spec.private:
+        assert spec.evaluation.epsilon is not None
+        relation, rows = spec.privacy.relation, spec.rows_per_person
+        noise = calibrate_noise_multiplier(
+            spec.evaluation.epsilon, spec.delta, relation, [{Poisson(1.0): 1}], rows=rows
+        )
+        law = Gaussian(1.0, noise.noise_multiplier)
+    return Query(Poisson(1.0), law, 1.0)
+
+
+def _guarantee(prepared: Prepared, query: Query) -> Guarantee:
+    """What is proved of the release for a held-out example, or all those of a person."""
+    spec, rows, kinds = prepared.experiment, prepared.experiment.rows_per_person, {query.release(SIZE): 1}
+    relation = spec.privacy.relation
+    unit = HELD_OUT if rows == 1 else f"person with at most {counted(rows, 'held-out example')}"
+    if not spec.private:
+        none = guarantees.none("no noise is added to histograms of held-out examples", relation)
+        return replace(none, unit=unit, observer=WHOEVER)
+    found = epsilon(kinds, spec.delta, relation, rows)
+    slots = (_SLOTS,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
+    return Guarantee(
+        found.epsilon,
+        spec.delta,
+        unit,
+        relation,
+        WHOEVER,
+        (_ALONE if rows == 1 else _TOGETHER.format(rows=rows), *_ASSUMED, *slots),
+        f"{found.accountant} of one release of each party, a histogram of scores by outcome with exact noise",
+        rows_per_person=rows,
+        evidence=partial(profile, ((kinds, rows),), relation),
+    )
+
+
+def rows_of(prepared: Prepared) -> dict[str, ShardRows]:
+    """Held-out examples of each party, by the name of its receipts.
+
+    Where examples are dealt by owner they are their owner's; else they are dealt evenly and at random, those of a
+    person together.
+
+    Raises
+    ------
+    DataError
+        If a party has none, or nobody knows whose they are.
+    """
+    dataset, names = prepared.dataset, prepared.names
+    node = _by_owner(prepared) if prepared.experiment.partition.name == "natural" else _dealt(prepared)
+    found = {name: np.flatnonzero(node == number) for number, name in enumerate(names)}
+    if missing := [name for name, rows in found.items() if not len(rows)]:
+        raise DataError(
+            f"{dataset.name}: evaluation.release: private needs held-out examples at every party, found none at "
+            f"{missing[0]}{f' and {len(missing) - 1} more' if missing[1:] else ''}; raise dataset.test_fraction, or "
+            "take fewer nodes"
+        )
+    return {f"{name}{_SUFFIX}": ShardRows(rows) for name, rows in found.items()}
+
+
+def _by_owner(prepared: Prepared) -> IndexArray:
+    """Number of the node of each held-out example's owner, [test examples]."""
+    dataset = prepared.dataset
+    if dataset.owners is None or dataset.test_owners is None:
+        raise DataError(
+            f"{dataset.name}: evaluation.release: private needs to know whose each held-out example is; give test "
+            "examples with their owners, or have them held out of the others"
+        )
+    known = {
+        str(owner): number
+        for number, rows in enumerate(prepared.shards)
+        for owner in np.unique(dataset.owners[rows]).tolist()
+    }
+    owners, owner = np.unique(dataset.test_owners, return_inverse=True)
+    if unknown := [one for one in map(str, owners.tolist()) if one not in known]:
+        raise DataError(
+            f"{dataset.name}: held-out examples have the owner {unknown[0]!r}, who has none to train on; leave them out"
+        )
+    return np.array([known[str(one)] for one in owners.tolist()], np.int64)[owner]
+
+
+def _dealt(prepared: Prepared) -> IndexArray:
+    persons = prepared.dataset.test_persons
+    who: Any = np.arange(len(prepared.dataset.test)) if persons is None else persons
+    units, unit = np.unique(who, return_inverse=True)
+    generator = stream(public_seed(prepared.experiment), "held-out examples")
+    return np.asarray(generator.permutation(np.arange(len(units)) % len(prepared.names))[unit], np.int64)
+
+
+@dataclass(frozen=True)
+class HeldOutRelease:
+    """Histograms that parties have released of their held-out examples, and the ledgers that were charged for them.
+
+    Attributes
+    ----------
+    counts : mapping of str to ScoreCounts
+        Counts of each party.
+    lines : list of dict
+        Records for ``ledger.jsonl``.
+    guarantee : Guarantee
+        Guarantee of a held-out example.
+    """
+
+    counts: Mapping[str, ScoreCounts]
+    lines: list[dict[str, Any]]
+    guarantee: Guarantee
+
+    @property
+    def together(self) -> ScoreCounts:
+        """Counts of all parties."""
+        return reduce(add, self.counts.values())
+
+    def figures(self) -> dict[str, Measured]:
+        """Figures of all parties together."""
+        return noisy_figures(self.together)
+
+    def summary(self) -> dict[str, Any]:
+        """What `summary.json` says: figures of all together, and of each."""
+        parties = {name: as_dict(noisy_figures(counts)) for name, counts in self.counts.items()}
+        return {"epsilon": _finite(self.guarantee.epsilon), "figures": as_dict(self.figures()), "parties": parties}
+
+    def histograms(self) -> dict[str, Any]:
+        """What was released, for a file: estimated counts [2, bins] of each party, and the noise in them."""
+        return {
+            "edges": EDGES.tolist(),
+            "parties": {
+                name: {"noise": math.sqrt(one.variance), "counts": one.counts.tolist()}
+                for name, one in self.counts.items()
+            },
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def release_held_out(
+    prepared: Prepared, plan: Plan, model: Any, sources: Sources, charged: Callable[[], object] = lambda: None
+) -> HeldOutRelease:
+    """Have every party release its histogram of the run's model.
+
+    Parameters
+    ----------
+    prepared, plan
+        Run, as it was prepared and planned.
+    model : Public or Released
+        The run's model.
+    sources : Sources
+        Sources of the run's data sides.
+    charged : callable
+        Called when all is charged, before anything is drawn.
+
+    Raises
+    ------
+    SpecError
+        If the model may not be seen by everybody.
+    """
+    if not isinstance(model, Public | Released):
+        raise SpecError("evaluation.release: private needs a model that everybody may see; leave it out")
+    values, rows, query = np.asarray(model.values), rows_of(prepared), _query(prepared)
+    home = SimulatedExactly(_seed(prepared, rows, values, query, sources), book=sources.book)
+    histogram = ScoreHistogram(prepared.objective, values)
+    sides = open_pool(plan.held_out, rows, histogram, prepared.dataset.test, home, sources.machine)
+    task = Gradient(0, Public(np.zeros(SIZE)), query)
+    tickets = [sides.admit(name, task) for name in rows]
+    charged()
+    found = {}
+    for name, ticket, answer in zip(prepared.names, tickets, sides.compute(tickets), strict=True):
+        grid = ticket.provided.grid
+        deviation = 0.0 if grid is None else grid.noise.standard_deviation
+        found[name] = ScoreCounts.of(np.asarray(answer.released.values), deviation)
+    return HeldOutRelease(found, [*sides.lines()], plan.guarantees[OBSERVER])
+
+
+def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, query: Query, sources: Sources) -> int:
+    """The seed of the noise: another one wherever anything that a histogram follows from is another."""
+    test = prepared.dataset.test
+    digest = hashlib.blake2b(digest_size=16)
+    for part in _parts(test.features, test.targets, model, *(one.rows for one in rows.values())):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    law = json.dumps(query.release(SIZE).describe(), sort_keys=True)
+    return derive(sources.noise, "held-out examples", law, digest.hexdigest())
+
+
+def _parts(features: Any, *arrays: Any) -> Iterable[bytes]:
+    dense = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
+    return (np.ascontiguousarray(one).tobytes() for one in (*dense, *arrays))

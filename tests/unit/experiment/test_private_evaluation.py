@@ -1,0 +1,236 @@
+"""Parties that release, with noise and once, how their held-out examples are scored: charged, proved, and what for."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from tests.unit.experiment.test_resuming import SECRET, Killed, files, resume
+
+import gossamer as gs
+from gossamer.errors import CallerError, RunWarning
+from gossamer.experiment.preparation.held_out import OBSERVER
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.sides.pool import Pool
+from gossamer.verify.gossamer_verify import verify
+
+WARDS = 3
+SPEC: dict[str, Any] = {
+    "dataset": {"name": "in memory", "labels": ["no", "yes"], "test_fraction": 0.4},
+    "objective": "logistic",
+    "partition": "natural",
+    "algorithm": {"name": "gossip", "nodes": WARDS, "updates_per_node": 6, "batch_size": 20, "learning_rate": 1.0},
+    "budget": {"epsilon": 3, "delta": 1e-5},
+    "evaluation": {"name": "off", "release": "private", "epsilon": 0.5},
+}
+
+
+def wards(rows: int = 900, **more: Any) -> gs.Data:
+    rng = np.random.default_rng(11)
+    x = rng.normal(size=(rows, 2))
+    yes = rng.random(rows) < expit(x @ [1.5, -1.0])
+    owners = np.array([f"ward {number}" for number in range(WARDS)])[np.arange(rows) % WARDS]
+    return gs.Data(x, np.where(yes, "yes", "no"), **{"owners": owners, **more})
+
+
+def run(out: Path | None = None, data: gs.Data | None = None, **changed: Any) -> gs.Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        spec = {**SPEC, **changed}
+        secret = SECRET if gs.parse_spec(spec).secretive else None
+        return gs.run(spec, out, data=wards() if data is None else data, secret=secret, checkpoint=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("evaluation") / "out"
+    run(out)
+    return out
+
+
+def test_each_party_is_charged_once_and_the_guarantee_is_that_of_one_gaussian_release(folder: Path) -> None:
+    """Epsilon of N(0, 1) against N(1/z, 1) by its closed form, for the noise in the ledger; a row moves a sum by 1."""
+    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    held_out = [line for line in lines if line.get("protects") == "held-out example"]
+    assert [(line["node"], line["releases"]) for line in held_out] == [(f"node-{n}/held-out", 1) for n in range(WARDS)]
+    (multiplier,) = {line["noise_multiplier"] for line in held_out}
+    card = json.loads((folder / "guarantee.json").read_text())
+    training, entry = card["guarantees"]
+    assert entry["unit"] == "held-out example of a node's shard"
+    assert gaussian_epsilon(1 / multiplier, 1e-5) <= entry["epsilon"] * (1 + 1e-9) <= 0.5
+    assert entry["epsilon"] > 0.499
+    assert any("held-out ones have a guarantee of their own" in line for line in training["assumptions"])
+    assert not any("test examples and the scores on them are not" in line for line in training["assumptions"])
+
+
+def test_replacing_a_row_is_covered_by_twice_the_noise(tmp_path: Path) -> None:
+    """It moves the sum by 2 at most, whatever the tree; persons by as many rows as they have."""
+    for relation, persons, moved in (("replace_one", None, 2), ("add_or_remove_one", 3, 3)):
+        budget = {"epsilon": 3, "delta": 1e-5, "rows_per_person": persons}
+        data = wards(persons=np.arange(900) // 9 * 3 + np.arange(900) % 3) if persons else None
+        privacy = {"neighboring_relation": relation}
+        result = run(tmp_path / relation, data, privacy=privacy, budget=budget)
+        lines = [json.loads(line) for line in (tmp_path / relation / "ledger.jsonl").read_text().splitlines()]
+        (multiplier,) = {line["noise_multiplier"] for line in lines if line.get("protects") == "held-out example"}
+        assert gaussian_epsilon(moved / multiplier, 1e-5) == pytest.approx(0.5, rel=2e-3)
+        assert gaussian_epsilon(moved / multiplier, 1e-5) <= result.guarantees[OBSERVER].epsilon * (1 + 1e-9) <= 0.5
+
+
+def test_the_second_implementation_finds_that_it_follows_and_that_a_second_release_does_not(folder: Path) -> None:
+    found = verify(folder)
+    assert found["follows"]
+    assert [one["verdict"] for one in found["guarantees"]] == ["follows", "follows"]
+    assert found["guarantees"][1]["plans"][0]["epsilon"] == pytest.approx(0.5, rel=1e-3)
+    assert found["guarantees"][1]["plans"][0]["parties"] == [f"node-{n}/held-out" for n in range(WARDS)]
+    card = json.loads((folder / "guarantee.json").read_text())
+    card["guarantees"][1]["epsilon"] = 0.4
+    (folder / "less.json").write_text(json.dumps(card))
+    assert "promised 0.4" in verify(folder, folder / "less.json")["guarantees"][1]["verdict"]
+    (folder / "less.json").unlink()
+
+
+def test_receipts_are_on_disk_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute, seen = Pool.compute, list[int]()
+
+    def look(pool: Pool, tickets: Any) -> Any:
+        if any("held-out" in name for name in pool.sides):
+            lines = (tmp_path / "out" / "receipts.jsonl").read_text().splitlines()
+            seen.append(sum('"of": "node-' in line and "held-out" in line for line in lines))
+        return compute(pool, tickets)
+
+    monkeypatch.setattr(Pool, "compute", look)
+    run(tmp_path / "out")
+    assert seen == [WARDS]
+
+
+def test_a_run_that_is_killed_while_parties_release_draws_the_same_and_charges_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    compute = Pool.compute
+
+    def kill(pool: Pool, tickets: Any) -> Any:
+        if any("held-out" in name for name in pool.sides):
+            raise Killed
+        return compute(pool, tickets)
+
+    monkeypatch.setattr(Pool, "compute", kill)
+    with pytest.raises(Killed):
+        run(tmp_path / "out")
+    monkeypatch.setattr(Pool, "compute", compute)
+    resume(tmp_path / "out", data=wards())
+    assert files(tmp_path / "out") == files(folder)
+
+
+def test_other_noise_for_other_examples_epsilons_and_models_and_the_run_itself_is_what_it_was(folder: Path) -> None:
+    def drawn(**changed: Any) -> tuple[Any, Any]:
+        result = run(**changed)
+        return result.model.vector, result.summary.get("private_evaluation")
+
+    model, first = drawn()
+    without, none = drawn(evaluation="off")
+    assert none is None
+    assert np.array_equal(model, without)
+    assert drawn()[1] == first
+    assert drawn(evaluation={**SPEC["evaluation"], "epsilon": 0.51})[1]["figures"] != first["figures"]
+    # Numbers of the noise, in steps of the grid: had they been shared, the difference would be that of the counts.
+    told = json.loads((folder / "evaluation.json").read_text())
+    deviations = {one["noise"] for one in told["parties"].values()}
+    assert len(deviations) == 1
+    assert deviations.pop() == pytest.approx(7.03, rel=0.01)
+
+
+def test_with_hardly_any_noise_figures_are_those_of_the_test_examples(tmp_path: Path) -> None:
+    """At epsilon 100 the noise is about 0.1 of a row, so bins alone are between: 0.01 on so few rows."""
+    result = run(tmp_path / "out", evaluation={**SPEC["evaluation"], "epsilon": 100})
+    figures = result.summary["private_evaluation"]["figures"]
+    assert figures["auroc"]["value"] == pytest.approx(result.summary["metrics"]["test_auroc"], abs=0.01)
+    assert figures["sensitivity"]["value"] == pytest.approx(result.summary["metrics"]["test_sensitivity"], abs=0.03)
+    told = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    rows = sum(np.sum(one["counts"]) for one in told["parties"].values())
+    assert rows == pytest.approx(360, abs=20)
+
+
+def test_rows_are_those_of_their_owner(tmp_path: Path) -> None:
+    """One ward has half as many rows."""
+    keep = (np.arange(900) % WARDS != 0) | (np.arange(900) % 2 == 0)
+    whole = wards()
+    data = gs.Data(whole.train.features[keep], whole.train.labels[keep], owners=np.asarray(whole.train.owners)[keep])
+    run(tmp_path / "out", data, evaluation={**SPEC["evaluation"], "epsilon": 100})
+    parties = json.loads((tmp_path / "out" / "evaluation.json").read_text())["parties"]
+    rows = [float(np.sum(one["counts"])) for one in parties.values()]
+    assert rows[0] == pytest.approx(60, abs=15)
+    assert rows[1:] == pytest.approx([120, 120], abs=15)
+
+
+def test_without_noise_it_says_so_and_reproducible_noise_guarantees_nothing() -> None:
+    none = run(privacy="none", budget=None)
+    assert math.isinf(none.guarantees[OBSERVER].epsilon)
+    assert none.summary["private_evaluation"]["epsilon"] is None
+    again = run(privacy={"noise_secret": "reproducible"})
+    assert again.guarantees[OBSERVER].would_be is not None
+    assert again.guarantees[OBSERVER].would_be.epsilon <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("changed", "data", "said"),
+    [
+        ({"evaluation": {"release": "private"}}, {}, "epsilon is missing"),
+        ({"evaluation": {"epsilon": 0.5}}, {}, "release is missing"),
+        ({"evaluation": {"release": "private", "epsilon": 0}}, {}, "evaluation.epsilon"),
+        ({"evaluation": {"release": "private", "epsilon": -1}}, {}, "evaluation.epsilon"),
+        ({"objective": "hinge"}, {}, "the hinge loss"),
+        (
+            {"stop": {"accuracy": 0.9, "epochs": 1}, "evaluation": {"release": "private", "epsilon": 1}},
+            {},
+            "public_path",
+        ),
+        ({"budget": {"epsilon": 3, "delta": 1e-5, "rows_per_person": 2}}, {}, "dataset.person"),
+    ],
+)
+def test_bad_input_is_one_clear_line(changed: Any, data: Any, said: str) -> None:
+    with pytest.raises(CallerError, match=said) as error:
+        run(data=wards(**data), **changed)
+    assert "\n" not in str(error.value)
+
+
+def test_a_regression_and_many_classes_are_refused() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(90, 2))
+    owners = np.arange(90) % WARDS
+    spec = {"dataset": {"name": "in memory"}, "objective": "squared"}
+    with pytest.raises(CallerError, match="found a regression"):
+        run(None, gs.Data(x, x[:, 0], owners=owners, task="regression", target_range=[-4, 4]), **spec)
+    with pytest.raises(CallerError, match="found 3 classes"):
+        run(None, gs.Data(x, np.arange(90) % 3, owners=owners), dataset={"name": "in memory"}, objective="softmax")
+
+
+def test_a_party_without_held_out_rows_and_unknown_owners_are_refused() -> None:
+    few = np.concatenate([[0], np.arange(1, 900) % 2 + 1])
+    with pytest.raises(CallerError, match="found none at node-0"):
+        run(data=wards(owners=few), algorithm={**SPEC["algorithm"], "batch_size": 1})
+    own = wards(x_test=np.zeros((10, 2)), y_test=np.array(["yes", "no"] * 5))
+    with pytest.raises(CallerError, match="whose each held-out example is"):
+        run(data=own)
+
+
+def test_persons_with_examples_on_both_sides_are_never_made_by_a_split() -> None:
+    persons = np.arange(900) // 2 * 3 + np.arange(900) % 3
+    result = run(data=wards(persons=persons), budget={"epsilon": 3, "delta": 1e-5, "rows_per_person": 2})
+    assert result.guarantees[OBSERVER].rows_per_person == 2
+    assert "none to train on, which has been checked" in str(result.guarantees[OBSERVER])
+
+
+def test_an_outcome_that_a_party_does_not_have_leaves_its_figures_out_and_counts_for_all() -> None:
+    given = wards()
+    labels = np.where(np.arange(900) % WARDS == 0, "no", given.train.labels)
+    data = gs.Data(given.train.features, labels, owners=given.train.owners)
+    found = run(data=data, evaluation={**SPEC["evaluation"], "epsilon": 100}).summary["private_evaluation"]
+    assert found["parties"]["node-0"]["auroc"] == {"value": None, "low": None, "high": None}
+    assert found["parties"]["node-1"]["auroc"]["value"] is not None
+    assert found["figures"]["prevalence"]["value"] == pytest.approx((labels == "yes").mean(), abs=0.03)
