@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ COLORS = {
 }
 NOTHING = 0.15
 """Accuracy of a model of ten classes that has learnt nothing, or a little more."""
-NO_GUARANTEE = "guarantee: none"
+NO_GUARANTEE = "Guarantee: none"
 """Of noise whose norm is exponential, or on one layer alone."""
 MARKERS = ("o", "s", "^")
 LINES = ("-", "--", ":")
@@ -89,8 +90,8 @@ def _recovered(records: Sequence[Record]) -> Any:
             line[number * shown].set_title(f"SSIM {similarity:.2f}", loc="left", fontsize=8, pad=2)
     for number, model in enumerate(models):
         axes[0, number * shown].set_title(model.upper(), loc="left")
-    said = f"Digits of one seed; SSIM of 50, median of the seeds.\nWith the exponential norm {NO_GUARANTEE}"
-    figure.suptitle(said, fontsize=9)
+    said = "Digits of one seed; SSIM of 50, median of the seeds"
+    figure.suptitle(f"{said}.\nNo guarantee with the exponential norm, nor without noise", fontsize=9)
     return figure
 
 
@@ -173,49 +174,55 @@ def _level(axis: Any, algorithm: str, rows: Sequence[Record]) -> None:
 
 
 def _iterations(records: Sequence[Record]) -> Any:
-    """Updates to a threshold over the number of edges; what never got there stands above all."""
+    """Updates to a threshold over the number of edges; what never got there has an arrow up from where it ended."""
     constants = "Constants of the testbed's code, " * ("length" in records[0])
-    records = [r for r in records if r.get("length") == records[0].get("length")]
-    panels = [(r["problem"], text) for r in records for text in r["iterations_to"]]
-    panels, edges = list(dict.fromkeys(panels)), [int(text) for text in _values(records, "edges")]
-    top = 2 * max(r["curve"][-1]["updates"] for r in records)
-    figure, axes = plt.subplots(1, len(panels), figsize=(11.5, 3.9), sharey=True, layout="constrained")
+    panels = list(dict.fromkeys((r["problem"], text) for r in records for text in r["iterations_to"]))
+    edges = sorted({int(r["edges"]) for r in records})
+    top = max(map(_length, records))
     names = _values(records, "algorithm")
-    for axis, (problem, text) in zip(np.atleast_1d(axes), panels, strict=True):
-        axis.axhspan(top / 1.4, top * 1.6, color="0.9", label=f"not reached in {top // 2:,}")
+    figure, axes = plt.subplots(1, len(panels), figsize=(11.5, 4.3), sharey=True, layout="constrained")
+    for axis, (problem, text) in zip(axes, panels, strict=True):
         for number, name in enumerate(names):
             rows = [r for r in records if (r["problem"], r["algorithm"]) == (problem, name)]
-            _reached(axis, rows, text, name, top, 1.08 ** (number - (len(names) - 1) / 2))
+            _reached(axis, rows, text, name, 1.08 ** (number - (len(names) - 1) / 2))
         _stated(axis, [r for r in records if (r["problem"], r["algorithm"]) == (problem, "mapa")], text)
-        axis.set(xscale="log", yscale="log", xlabel="edges", title=f"{problem.upper()}: loss below {text}")
+        axis.set(xscale="log", yscale="log", xlabel="edges", title=f"{problem.upper()}\nloss below {text}")
         axis.set(ylim=(300, top * 1.6))
         axis.set_xlim(edges[0] / 1.6, 1.6 * edges[-1])
         axis.set_xticks(edges, [f"{number:,}" for number in edges])
-        heights = [height for height in (400, 1000, 4000, 10_000, 40_000) if height <= top / 2]
+        heights = [height for height in (400, 1000, 4000, 10_000, 40_000) if height <= top]
         axis.set_yticks(heights, [f"{height:,}" for height in heights])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    np.atleast_1d(axes)[0].set_ylabel("updates of the server")
-    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside right center")
-    figure.suptitle(
-        f'{constants}"epsilon" 0.1 of a release: median and range of the seeds. {NO_GUARANTEE}', fontsize=10
-    )
+    axes[0].set_ylabel("updates of the server")
+    shown = {label: drawn for axis in axes for drawn, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=len(shown))
+    said = f'{constants}"epsilon" 0.1 of a release: median and range of the seeds'
+    figure.suptitle(f"{said}; arrows: not reached in so many updates. {NO_GUARANTEE}", fontsize=10)
     return figure
 
 
-def _reached(axis: Any, rows: Sequence[Record], text: str, name: str, top: float, shift: float) -> None:
-    """One algorithm's medians and range over the seeds, a little beside the others'; at the top what is not reached."""
+def _length(record: Record) -> int:
+    return int(record["curve"][-1]["updates"])
+
+
+def _reached(axis: Any, rows: Sequence[Record], text: str, name: str, shift: float) -> None:
+    """One algorithm's medians and range over the seeds, a little beside the others'."""
     color = "tab:purple" if name.endswith(PUBLISHED) else COLORS[name]
-    edges = _values(rows, "edges")
-    found = [sorted(r["iterations_to"][text] or top for r in rows if r["edges"] == number) for number in edges]
+    places = list(dict.fromkeys(r["edges"] for r in rows))
+    found = [sorted(r["iterations_to"][text] or math.inf for r in rows if r["edges"] == place) for place in places]
+    ends = [max(_length(r) for r in rows if r["edges"] == place) for place in places]
     if name == "csgd":
         axis.axhline(statistics.median(found[0]), color=color, linestyle=":", label="csgd (one node)")
         return
-    places, middles = [shift * int(number) for number in edges], [statistics.median(updates) for updates in found]
-    spread = [[m - u[0] for m, u in zip(middles, found)], [u[-1] - m for m, u in zip(middles, found)]]
-    axis.errorbar(places, middles, spread, color=color, alpha=0.7, label=name, marker="o", capsize=2)
-    hollow = [place for place, middle in zip(places, middles) if middle == top]
-    axis.plot(hollow, [top] * len(hollow), "o", color=color, markerfacecolor="white", zorder=3)
+    at = [shift * int(place) for place in places]
+    capped = [[min(updates, end) for updates in each] for each, end in zip(found, ends, strict=True)]
+    middles = [statistics.median(updates) for updates in capped]
+    spread = [[m - u[0] for m, u in zip(middles, capped)], [u[-1] - m for m, u in zip(middles, capped)]]
+    axis.errorbar(at, middles, spread, color=color, alpha=0.7, label=name, marker="o", capsize=2)
+    beyond = [(x, end) for x, each, end in zip(at, found, ends, strict=True) if math.isinf(statistics.median(each))]
+    for place, end in beyond:
+        axis.plot(place, end, "^", color=color, markerfacecolor="white", markersize=9, zorder=3)
 
 
 def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
@@ -224,7 +231,7 @@ def _stated(axis: Any, rows: Sequence[Record], text: str) -> None:
         found = [r["iterations_to"][text] for r in rows if r["edges"] == number]
         if found and None not in found:
             middle, place = statistics.median(found), 1.25 * int(number)
-            label = "the paper: audp, 10 to 100\ntimes the updates of mapa" if number == "10" else None
+            label = "the paper: audp, 10 to 100 times mapa's" if number == "10" else None
             axis.plot([place, place], [10 * middle, 100 * middle], color=COLORS["audp"], lw=7, alpha=0.3, label=label)
 
 
@@ -234,9 +241,8 @@ def _testbed(records: Sequence[Record]) -> Any:
     figure, axes = plt.subplots(2, len(edges), figsize=(11, 6.4), sharey=True, layout="constrained")
     for (over, clock), number in zip(axes.T, edges, strict=True):
         for name in _values(records, "algorithm"):
-            rows = [r for r in records if (r["algorithm"], r["edges"]) == (name, number)]
-            if not rows:
-                continue
+            own = edges[0] if name == "csgd" else number  # centralised, it is the same beside any number of edges
+            rows = [r for r in records if (r["algorithm"], r["edges"]) == (name, own)]
             color = "tab:red" if name.endswith("best clip") else COLORS[name]
             simulated = [r["curve"] for r in rows if r["world"] == "simulation"]
             updates = [row["updates"] for row in simulated[0]]
@@ -259,13 +265,17 @@ def _testbed(records: Sequence[Record]) -> Any:
     said = "dashed: one run by processes over a broker"
     figure.suptitle(
         f'CNN, MNIST, "epsilon" 1 of a release on the first layer. {NO_GUARANTEE}\n'
-        f"simulated, median and range of the seeds; {said}",
+        f"Lines: simulated, median and range of the seeds; {said}",
         fontsize=10,
     )
     return figure
 
 
-_NAMES = {"audp": "audp, clip of the testbed's code", "asgd": "asgd, no noise"}
+_NAMES = {
+    "audp": "audp, clip of the testbed's code",
+    "asgd": "asgd, no noise",
+    "csgd": "csgd, no noise (one node)",
+}
 
 
 def _parameters(records: Sequence[Record]) -> Any:
