@@ -57,6 +57,11 @@ class Origin:
         return cls(f"{commit}+" if commit and _git("status", "--porcelain", "--", *CODE) else commit, machine.facts())
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the commit is known, and nothing was changed since."""
+        return bool(self.commit) and not self.commit.endswith("+")
+
+    @property
     def machine(self) -> str:
         """Name of the facts, which follows from them."""
         return f"{self.facts['processor, to compilers']} {_digest(self.facts)[:8]}"

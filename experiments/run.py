@@ -2,13 +2,15 @@
 
     python experiments/run.py [PAPER[/STUDY] ...]            what is not there yet, or of another spec
     python experiments/run.py [PAPER[/STUDY] ...] --check    nothing: do specs, records and verdicts stand?
-    python experiments/run.py [PAPER[/STUDY] ...] --again    all of it; says which records came out as they were
+    python experiments/run.py [PAPER[/STUDY] ...] --again    all, beside what is stored: does it come out the same?
+    python experiments/run.py [PAPER[/STUDY] ...] --renew    what another commit or kind of machine made, in its place
     python experiments/run.py [PAPER[/STUDY] ...] --redraw   nothing: figures, the table of verdicts, the list of items
 
 Each run's record is written as soon as it is there, so what was interrupted goes on where it was. A record says of what
-commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. It exits
-with 1 if something is not as expected, or comes out otherwise than before on one kind of machine, and with 2 if it
-cannot be run.
+commit, machine, spec and seed it is; ``--check`` makes its first updates again and holds them against it. ``--again``
+changes nothing that is stored: what comes out is kept in files that end in ``-again``, which git ignores, and which go
+when all is the same. The command exits with 1 if something is not as expected, or comes out otherwise than before on
+one kind of machine, and with 2 if it cannot be run.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +28,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from experiments.drawn import save  # noqa: E402
 from experiments.hours import hours  # noqa: E402
-from experiments.making import How, is_current, make  # noqa: E402
+from experiments.making import How, compared, is_current, make  # noqa: E402
 from experiments.provenance import Origin, begins_alike  # noqa: E402
 from experiments.stored import Record, ResultsError, changed  # noqa: E402
 from experiments.study import Study, StudyError, every_study, named  # noqa: E402
@@ -36,15 +39,41 @@ import gossamer as gs  # noqa: E402
 
 
 def run(study: Study, options: argparse.Namespace) -> bool:
-    """Make the records that are not there, and draw. Of those that are there all have to be the same again here."""
-    here = Origin.here().machine
+    """Make the records that are not there, and draw."""
+    _foretell(study, options)
+    for line in make(study, How(options.renew, options.only, options.jobs, options.out)):
+        print(f"{study.title}: {line}")
+    return redraw(study, options)
+
+
+def again(study: Study, options: argparse.Namespace) -> bool:
+    """Make all once more, beside what is stored; whether it is as expected, and the same on this kind of machine."""
+    _foretell(study, options)
+    beside, here, same = replace(study, again=True), Origin.here().machine, True
+    make(beside, How(True, options.only, options.jobs, options.out))
+    for what, stored, made, which in (
+        ("tuning: ", study.trials_so_far(), beside.trials_so_far(), [one for _, _, one in study.trials(options.only)]),
+        ("", study.stored(), beside.stored(), study.variants(options.only)),
+    ):
+        names = {one.name for one in which}
+        before = [record for record in stored.records if record["name"] in names]
+        after = [record for record in made.records if record["name"] in names]
+        for line in compared(before, after):
+            print(f"{study.title}: {what}{line}")
+        same = same and not changed([one for one in before if one.get("made", {}).get("machine") == here], after)
+    whole = not options.only and not study.full
+    well = _said(study, Verdict.read(study.folder).problems(beside.stored().records) if whole else []) and same
+    for file in map(beside.file, ("results.json", "tuning.json")):
+        if well:
+            file.unlink(missing_ok=True)
+        elif file.exists():
+            print(f"{study.title}: what came out is in {file}")
+    return well
+
+
+def _foretell(study: Study, options: argparse.Namespace) -> None:
     for line in hours(study.title, study.variants(options.only)):
         print(line, flush=True)
-    before = [record for record in study.stored().records if record.get("made", {}).get("machine") == here]
-    for line in make(study, How(options.again, options.only, options.jobs, options.out)):
-        print(f"{study.title}: {line}")
-    same = not options.again or not changed(before, study.stored().records)
-    return redraw(study, options) and same
 
 
 def redraw(study: Study, options: argparse.Namespace) -> bool:
@@ -81,7 +110,7 @@ def _beginnings(study: Study, variants: Sequence[Variant], have: Mapping[str, Re
         recorded = have[variant.name]["made"]
         if not begins_alike(recorded, first, origin):
             where = "" if recorded["machine"] == origin.machine else f", on {recorded['machine']}"
-            yield f"{variant.name} begins otherwise than at commit {recorded['commit']}{where}: --again makes it anew"
+            yield f"{variant.name} begins otherwise than at commit {recorded['commit']}{where}: --renew makes it anew"
 
 
 def _said(study: Study, problems: Sequence[str]) -> bool:
@@ -98,6 +127,13 @@ def place(text: str) -> tuple[str, str]:
     return axis, at
 
 
+def positive(text: str) -> int:
+    """A number of jobs."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, found {text}")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -108,11 +144,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--only", type=place, action="append", default=[], metavar="AXIS=PLACE", help="runs at one place"
     )
-    found.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    found.add_argument("--jobs", type=positive, default=1, help="runs at a time (default: 1)")
     found.add_argument("--out", type=Path, help="also keep each run's results folder here")
     how = found.add_mutually_exclusive_group()
     how.add_argument("--check", action="store_true", help="run nothing: do specs, records and verdicts stand?")
-    how.add_argument("--again", action="store_true", help="run all, and say which records came out as they were")
+    how.add_argument("--again", action="store_true", help="run all once more, and change nothing: is it the same?")
+    how.add_argument("--renew", action="store_true", help="run what another commit or machine made, in its place")
     how.add_argument("--redraw", action="store_true", help="run nothing: draw, and renew the table of verdicts")
     return found
 
@@ -123,13 +160,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.only = dict(options.only)
     if "GOSSAMER_DATA" not in os.environ and SHARED.is_dir():
         os.environ["GOSSAMER_DATA"] = str(SHARED)
-    does = check if options.check else redraw if options.redraw else run
+    does = check if options.check else again if options.again else redraw if options.redraw else run
+    well, where = list[bool](), ""
     try:
-        well = [does(study, options) for study in named(options.studies, options.full)]
+        studies = named(options.studies, options.full)
+        if not any(study.variants(options.only) for study in studies):
+            studies[0].refuse_place(options.only)
+        for study in studies:
+            where = f"{study.title}: "
+            well.append(does(study, options))
     except (gs.GossamerError, ResultsError, StudyError) as error:
-        print(f"run.py: error: {error}", file=sys.stderr)
+        print(f"run.py: error: {where}{error}", file=sys.stderr)
         return 2
-    if does is not check and not options.full:
+    if does in (run, redraw) and not options.full:
         folders = {title: study.folder for title, study in every_study().items()}
         for page, change in ((HERE / "README.md", renewed), (HERE / "items.md", linked)):
             page.write_text(change(page.read_text("utf-8"), folders), "utf-8")

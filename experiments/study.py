@@ -27,11 +27,12 @@ def paper_of(name: str) -> Paper:
 
 @dataclass(frozen=True)
 class Study:
-    """A study, at its ordinary or its full size."""
+    """A study, at its ordinary or its full size; or beside it, what came out when it was made again."""
 
     paper: str
     name: str
     full: bool = False
+    again: bool = False
 
     @property
     def title(self) -> str:
@@ -49,7 +50,24 @@ class Study:
     def file(self, name: str) -> Path:
         """``results.json`` or ``figure.png``, of this size."""
         path = self.folder / name
-        return path.with_stem(f"{path.stem}-full") if self.full else path
+        return path.with_stem(f"{path.stem}{'-full' if self.full else ''}{'-again' if self.again else ''}")
+
+    def refuse_place(self, only: Mapping[str, str]) -> None:
+        """Say which axis, or which place on one, it does not have.
+
+        Raises
+        ------
+        StudyError
+            Always.
+        """
+        places = [one.place for one in self.variants({})]
+        for axis, at in only.items():
+            known = list(dict.fromkeys(place[axis] for place in places if axis in place))
+            if not known:
+                raise StudyError(f"{self.title}: expected one of the axes {', '.join(places[0])}; found {axis}")
+            if at not in known:
+                raise StudyError(f"{self.title}: expected {axis} to be one of {'; '.join(known)}; found {at}")
+        raise StudyError(f"{self.title}: expected places that a run has together; found {only}")
 
     def variants(self, only: Mapping[str, str]) -> list[Variant]:
         """Its runs at the place ``only``."""

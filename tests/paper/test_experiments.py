@@ -25,9 +25,12 @@ from experiments.gfl.studies import steady, with_noise
 from experiments.hours import examples, hours, seconds_each
 from experiments.increasing.studies import balanced_accuracy
 from experiments.increasing.studies import condense as condense_rounds
-from experiments.making import How, is_current, make
+from experiments.making import How, compared, is_current, make
 from experiments.mapa.studies import iterations_to
 from experiments.provenance import First, Origin, begins_alike
+from experiments.run import again as make_again
+from experiments.run import main as run_main
+from experiments.run import parser as run_parser
 from experiments.stored import Record, ResultsError, Stored, rounded
 from experiments.study import PAPERS, Study, StudyError, every_study, named, paper_of
 from experiments.sweeps import Paper, Variant
@@ -435,17 +438,112 @@ def test_a_sweep_goes_on_where_it_was(small: Small) -> None:
     assert ran == ["2/0", "1/0", "1/1"]
     assert [record["name"] for record in small.stored().records] == ["1/0", "1/1", "2/0"]
 
-    assert make(small, How(again=True)) == ["3 of 3 records came out as they were stored"]
     sweep = small.folder / "sweep.yaml"
     sweep.write_text(sweep.read_text().replace("clip=2", "clip=1.5"))  # a run is made again if its spec has changed
     assert make(small, How()) == ["0 of 1 records came out as they were stored; not 2/0"]
     assert ran[-1] == "2/0"
-    assert len(ran) == 7
+    assert len(ran) == 4
 
     assert {one.experiment.privacy.clip.bound for one in Small(small.paper, "s", full=True).variants({})} == {3}
     sweep.write_text(SWEEP.replace("{axis}", "epsilon"))
     with pytest.raises(ValueError, match=r"names of their own, found .'epsilon'"):
         small.variants({})
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Says that code is of another commit from now on."""
+
+    def at(commit: str, machine: str = "a") -> None:
+        monkeypatch.setattr(Origin, "here", lambda: Origin(commit, {"processor, to compilers": machine}))
+
+    at("one")
+    return at
+
+
+def test_what_another_commit_made_is_renewed_and_goes_on_where_it_was(small: Small, committed: Any) -> None:
+    make(small, How())
+    committed("two")
+    assert make(small, How()) == []
+    assert make(small, How(renew=True, only={"clip": "2"})) == ["1 of 1 records came out as they were stored"]
+    assert make(small, How(renew=True)) == ["2 of 2 records came out as they were stored"]
+    assert make(small, How(renew=True)) == []
+    assert {record["made"]["commit"] for record in small.stored().records} == {"two"}
+    assert len(ran) == 3 + 3
+    committed("two+")  # of changed code nobody knows what it is
+    assert make(small, How(renew=True)) == make(small, How(renew=True)) != []
+
+
+EXPECTED = """{"paper": "a", "ours": "b", "verdict": "agrees", "once": [{}], "expectations": [
+{"what": "half", "left": {"of": {"clip": "1"}, "take": "final_accuracy"}, "at_most": 0.5}]}"""
+
+
+def test_what_is_made_again_changes_nothing_that_is_stored(
+    small: Small, committed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What came out lies beside it, while it is not all the same, and goes on where it was."""
+    options = run_parser().parse_args(["--again"])
+    options.only = {}
+    (small.folder / "expected.json").write_text(EXPECTED)
+    make(small, How())
+    files = {path.name: path.read_bytes() for path in small.folder.iterdir()}
+    committed("two")
+    assert make_again(small, options)
+    assert capsys.readouterr().out.splitlines()[-1].endswith("/s: 3 of 3 records came out as they were stored")
+    assert {path.name: path.read_bytes() for path in small.folder.iterdir()} == files
+
+    results = small.folder / "results.json"
+    results.write_text(results.read_text().replace("0.33333", "0.4"))
+    before = results.read_bytes()
+    assert not make_again(small, options)
+    assert "1 of 3 records came out as they were stored; not 1/0, 1/1" in capsys.readouterr().out
+    assert results.read_bytes() == before
+    assert (small.folder / "results-again.json").exists()
+    count = len(ran)
+    assert not make_again(small, options)
+    assert len(ran) == count  # all of it is there
+    committed("two", machine="b")  # on another kind of machine figures may differ
+    assert make_again(small, options)
+
+
+def test_runs_in_real_time_are_not_compared() -> None:
+    timed = [{"name": "a", "curve": [{"wall_seconds": 1.0}]}, {"name": "b", "curve": [{"updates": 1}]}]
+    later = [{"name": "a", "curve": [{"wall_seconds": 2.0}]}, timed[1]]
+    lines = ["1 runs in real time are not compared", "1 of 1 records came out as they were stored"]
+    assert compared(timed, later) == lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nothing"], "expected one of adp2sgd, mapa, .*; found nothing"),
+        (["adp2sgd/figure-99"], "expected one of adp2sgd/table-1, .*; found adp2sgd/figure-99"),
+        (["adp2sgd/table-2", "--only", "net=lstm"], "adp2sgd/table-2: expected one of the axes model; found net"),
+        (
+            ["adp2sgd/table-2", "--only", "model=gpt"],
+            "adp2sgd/table-2: expected model to be one of .*; lstm; found gpt",
+        ),
+        (
+            ["adp2sgd/figure-2", "--again", "--only", "seed=0"],
+            "adp2sgd/figure-2: data set 'mnist' needs train-images-.*, found none of them; looked in EMPTY, .*",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_line(
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A study that is not there, a place that it has not, and one without its data: which, and where it was sought."""
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run_main(arguments) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(f"run.py: error: {line}\n".replace("EMPTY", re.escape(str(tmp_path))), said), said
+    assert [*EXPERIMENTS.glob("*/*/*-again.json")] == []
 
 
 def test_a_setting_is_tuned_on_seeds_of_its_own(small: Small) -> None:
@@ -482,7 +580,9 @@ def test_the_end_of_a_run_is_kept_with_what_it_sent() -> None:
     assert condense("equal-epsilon", kept) == kept
 
 
-def test_values_beyond_an_edge_are_tried_while_the_last_is_the_best(small: Small) -> None:
+def test_values_beyond_an_edge_are_tried_while_the_last_is_the_best(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rate 0.2 is the best: the last of those tried at first, and not when 0.4 was; 0.8 is not due."""
     tune = "tune: {setting: algorithm.learning_rate, among: [0.1, 0.2], seeds: [5, 6], beyond: [0.4, 0.8]}\n"
     sweep = small.folder / "sweep.yaml"
@@ -498,7 +598,8 @@ def test_values_beyond_an_edge_are_tried_while_the_last_is_the_best(small: Small
     make(small, How())  # 0.15 is no better than 0.1, the first of equals
     assert small.edges() == ["1", "2"]
     assert len(ran) == 2 * 3 * 2 + 3 + 2 * 2 + 3
-    assert make(small, How(again=True))[0] == "tuning: 8 of 8 records came out as they were stored"
+    monkeypatch.setattr(Origin, "here", lambda: Origin("other", {"processor, to compilers": "a"}))
+    assert make(small, How(renew=True))[0] == "tuning: 8 of 8 records came out as they were stored"
 
 
 def test_values_below_an_edge_are_tried_while_the_first_is_the_best(small: Small) -> None:
