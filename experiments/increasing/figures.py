@@ -270,9 +270,30 @@ def _schedule(name: str, record: Record) -> str:
     return f"{name}\n{rounds} rounds\n{noise}\nproved epsilon {record['epsilon']:.3g}"
 
 
+def _readings(records: Sequence[Record]) -> Any:
+    """Accuracy of every seed by reading, the median a bar; the paper's a line for each size."""
+    figure, axis = plt.subplots(figsize=(8.2, 5.2), layout="constrained")
+    names, papers = _values(records, "reading")[::-1], dict(zip(("200", "1000"), PAPERS["mnist LeNet-5 tanh"][2::3]))
+    for size, color in (("1000", "tab:blue"), ("200", "tab:orange")):
+        for number, name in enumerate(names):
+            found = [row["curve"][-1][ACCURACY] for row in _at(records, {"reading": name, "size": size})]
+            height = number + (0.18 if size == "200" else 0)
+            axis.plot(found, [height] * len(found), "o", color=color, alpha=0.4, markersize=4)
+            if found:
+                axis.plot([statistics.median(found)] * 2, [height - 0.2, height + 0.2], color=color)
+        axis.axvline(papers[size], color=color, linestyle="--", alpha=0.7, label=f"the paper, size {size}")
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.set(xlabel="test accuracy after 20,000 gradients", xlim=(0, 1))
+    axis.set_title(f"mnist LeNet-5, sizes 1000 (blue) and 200 (orange)\n{_guarantee(records)}", fontsize=10)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8, loc="upper left")
+    return figure
+
+
 DRAWS: dict[str, Callable[[Sequence[Record]], Any]] = {
     "table-3": _sizes,
     "table-3-large": partial(_sizes, line="change"),
     "figure-3": _rounds,
+    "lenet-readings": _readings,
     "dp": _schedules,
 }
