@@ -52,7 +52,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
     }
     figure = draws[study](records)
     if study != "table-2":
-        figure.supxlabel(NOTE, fontsize="small", color="gray")
+        figure.supxlabel(f"{_seeds(records)}. {NOTE}", fontsize="small", color="gray")
     return figure
 
 
@@ -162,7 +162,8 @@ def _slow(study: str, records: Sequence[Record]) -> Any:
             row, ("updates", "virtual_seconds"), ("updates, all nodes together", "virtual seconds"), strict=True
         ):
             _curves(axis, shown, key)
-            axis.set(title=f"{length}, {_seeds(shown)}", xlabel=label, ylim=(0, 1))
+            few = ", one seed" if _seeds(shown) == "one seed" else ""
+            axis.set(title=f"{length}{few}", xlabel=label, ylim=(0, 1))
         row[0].set_ylabel("test accuracy of the mean model")
     axes[0][1].legend(loc="lower right")
     figure.suptitle(TITLES[study])
@@ -185,7 +186,7 @@ def _both_models(axis: str, title: str, records: Sequence[Record]) -> Any:
             panel.set(title=f"{place}{noise}", xlabel=label, ylim=(0, None if of_loss else 1))
         row[0].set_ylabel("held-out loss (nats)" if of_loss else "test accuracy")
     axes[0][1].legend(loc="upper right" if of_loss else "lower right")
-    figure.suptitle(f"{title}; {_seeds(records)}")
+    figure.suptitle(title)
     return figure
 
 
@@ -223,8 +224,10 @@ def _doubled(records: Sequence[Record]) -> Any:
         for axis, size in zip(row, sizes, strict=True):
             shown = [record for record in records if (record["size"], record["length"]) == (size, length)]
             _curves(axis, shown, "updates", float(length.split()[0]))
-            axis.set(title=f"batch size and learning rate {size}, {length}", xlabel="epochs", ylim=(0, 1))
+            few = ", one seed" if _seeds(shown) == "one seed" else ""
+            axis.set(title=f"{size}; {length}{few}", xlabel="epochs", ylim=(0, 1))
         row[0].set_ylabel("test accuracy of the mean model")
+    figure.suptitle("Batch size and learning rate")
     np.atleast_2d(axes)[0][1].legend(loc="lower right")
     return figure
 

@@ -15,7 +15,10 @@ from matplotlib import pyplot as plt
 
 COLORS = {"fixed": "tab:blue", "quantile": "tab:orange", "stages": "tab:green"}
 WIDTH = 0.38
-NOTE = "Noise is reproducible, so these runs guarantee nothing: epsilon is that of the same run with a noise secret."
+NOTE = (
+    "Medians of 5 seeds, the least to the most. Noise is reproducible,\n"
+    "so these runs guarantee nothing: epsilon is that of the same run with a noise secret."
+)
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:

@@ -22,7 +22,9 @@ APART = {"ring": 0.91, "random regular": 0.97, "exponential": 1.03, "complete": 
 ERRORS = {"final_accuracy": [0.1, 0.12, 0.14, 0.16, 0.18], "worst_node_accuracy": [0.1, 0.2, 0.3, 0.4, 0.6]}
 """Labels of the axis of errors."""
 DASHES = {"1": "-", "10": "--"}
-NOTE = "Noise is reproducible, so these runs guarantee nothing: an epsilon is that of the same run with a noise secret."
+NOTE = (
+    "Noise is reproducible,\nso these runs guarantee nothing: an epsilon is that of the same run with a noise secret."
+)
 REACHED = 0.85
 REACHES = {"virtual_seconds": [1, 2, 5, 10, 20, 50, 100, 200], "updates": [50, 70, 100, 150, 200, 300, 500, 700, 1000]}
 """Labels of the axes of how long that takes."""
@@ -33,8 +35,9 @@ def draw(study: str, records: Sequence[Record]) -> Any:
     """Return the figure of ``study``."""
     draws = {"slow-links": _slow_links, "speed-up": _speed_up, "topologies": _topologies, "wall-clock": _wall_clock}
     figure = draws[study](records)
-    if study != "wall-clock":
-        figure.supxlabel(NOTE, fontsize="small", color="gray")
+    seeds = f"Medians of {len(_places(records, 'seed'))} seeds, the least to the most."
+    note = f"{seeds} {NOTE}" if study != "wall-clock" else seeds
+    figure.supxlabel(note, fontsize="small", color="gray")
     return figure
 
 
