@@ -112,17 +112,18 @@ def minutes_of(records: Sequence[Record]) -> str:
 
 
 def table(folders: Mapping[str, Path]) -> str:
-    """A line for each study, by its name."""
+    """A line for each study, by its name; and how long all take."""
     names = ("study", "the paper", "here", "verdict", "by bounds of ours", "cut", "seeds", "minutes", "commit")
-    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    lines, every = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"], list[Record]()
     for name, folder in folders.items():
         found, records = Verdict.read(folder), Stored.read(folder / "results.json").records
         said = f"{found.verdict}, under revision" if found.revised else found.verdict
         tuning = Stored.read(folder / "tuning.json").records
+        every += [*records, *tuning]
         how = (seeds_of(records), minutes_of([*records, *tuning]), commits_of(records))
         cells = (f"[{name}]({name})", found.paper, found.ours, said, found.bounds, found.cut, *how)
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"All together take {float(minutes_of(every)) / 60:.1f} hours of one core."])
 
 
 def renewed(page: str, folders: Mapping[str, Path]) -> str:
