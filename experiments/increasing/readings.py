@@ -90,7 +90,7 @@ def trained_by(reading: Reading, prepared: Prepared) -> Trained:
     rounds, eta = -(-settings.gradients // (size * settings.nodes)), settings.learning_rate.initial
     share = 1 / settings.nodes if reading.mean else 1.0
     model = _glorot(prepared.objective, generator) if reading.glorot else prepared.objective.initial(generator)
-    clients = [Client(model, _examples(rows, generator), 0 * model) for rows in prepared.shards]
+    clients = [Client(model, _examples(rows, int(generator.integers(2**63))), 0 * model) for rows in prepared.shards]
 
     def walk(client: Client, steps: int) -> None:
         rows = np.fromiter(itertools.islice(client.examples, steps), np.int64)
@@ -149,8 +149,8 @@ def trained_by(reading: Reading, prepared: Prepared) -> Trained:
     return Trained(model, own)
 
 
-def _examples(rows: Array, generator: np.random.Generator) -> Iterator[int]:
-    own = np.random.default_rng(generator.integers(2**63))
+def _examples(rows: Array, seed: int) -> Iterator[int]:
+    own = np.random.default_rng(seed)
     while True:
         yield from own.choice(rows, len(rows))
 
