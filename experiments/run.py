@@ -60,7 +60,10 @@ def again(study: Study, options: argparse.Namespace) -> bool:
         after = [record for record in made.records if record["name"] in names]
         for line in compared(before, after):
             print(f"{study.title}: {what}{line}")
-        same = same and not changed([one for one in before if one.get("made", {}).get("machine") == here], after)
+        if missing := len(after) - len(before):
+            print(f"{study.title}: {what}{missing} records were not stored")
+        of_here = [record for record in before if record.get("made", {}).get("machine") == here]
+        same = same and not missing and not changed(of_here, after)
     whole = not options.only and not study.full
     well = _said(study, Verdict.read(study.folder).problems(beside.stored().records) if whole else []) and same
     for file in map(beside.file, ("results.json", "tuning.json")):

@@ -502,6 +502,10 @@ def test_what_is_made_again_changes_nothing_that_is_stored(
     count = len(ran)
     assert not make_again(small, options)
     assert len(ran) == count  # all of it is there
+    results.write_text('{"machines": {}, "records": []}')
+    assert not make_again(small, options)
+    assert "3 records were not stored" in capsys.readouterr().out
+    results.write_bytes(before)
     committed("two", machine="b")  # on another kind of machine figures may differ
     assert make_again(small, options)
 
