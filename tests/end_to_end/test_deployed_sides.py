@@ -79,6 +79,11 @@ SPECS: dict[str, dict[str, Any]] = {
         "algorithm": {**UNITS, "agents": 4, "agents_sampled": 3, "masking": "secure"},
         "privacy": {"clip": 1.0, "agent_noise": 2.0},
     },
+    "units of noisy agents": {
+        "algorithm": {**UNITS, "agents": 4, "agents_sampled": 3, "masking": "secure", "noise": "none"},
+        "privacy": {"clip": 1.0, "agent_noise": 2.0},
+        "budget": None,
+    },
     "fedavg trusted": {
         "algorithm": {"name": "fedavg", "nodes": 4, "rounds": 4, "clients_per_round": 3, "batch_size": 8, **TRUSTED},
         "privacy": {"clip": 0.5},

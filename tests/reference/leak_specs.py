@@ -73,7 +73,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "speeds": {"scenario": "one_slow"},
     },
     "mapa-client": {
-        "algorithm": _of("mapa", privacy_unit="client", gradient_sd=1.0, smoothness=1.0, loss_gap=1e-3),
+        "algorithm": _of("mapa", privacy_unit="client", gradient_sd=1.0, smoothness=1.0, loss_gap=7.6e-4),
         "privacy": {"noise_multiplier": 1.0},
     },
     "audp-client": {"algorithm": _of("audp", privacy_unit="client"), "privacy": _LEVEL, **_LOSSY},
@@ -108,6 +108,10 @@ SPECS: dict[str, dict[str, Any]] = {
         "faults": {"absences": [{"node": 1, "start": 1.0}]},
     },
     "graph-secure": {"algorithm": _units(agents=3, masking="secure"), "privacy": {**_SD, "agent_noise": 2.0}},
+    "graph-agents-alone": {
+        "algorithm": _units(agents=3, masking="secure", noise="none"),
+        "privacy": {"clip": 1.0, "agent_noise": 2.0},
+    },
     "graph-clip-none": {"algorithm": _units(noise="homomorphic"), "privacy": {**_SD, "clip": "none"}},
     "fedasync": {"algorithm": _clients("fedasync", updates_per_node=3), "privacy": _LEVEL},
     "fedasync-example": {
@@ -146,7 +150,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "muffliato": {"algorithm": _of("muffliato", gossip_steps=2), "privacy": _LEVEL},
 }
 """By name."""
-MASKED = frozenset({"graph-secure", "fedavg-masked"})
+MASKED = frozenset({"graph-secure", "graph-agents-alone", "fedavg-masked"})
 """Those that take ten times as long, for the cryptography of masks."""
 
 

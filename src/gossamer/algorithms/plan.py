@@ -95,7 +95,8 @@ class PrivacySettings(Composite):
         of `graph_federated`. Left out, it is calibrated to the budget.
     agent_noise : float, optional
         Standard deviation of each coordinate of what an agent of `graph_federated` with ``masking: secure`` adds to its
-        update, against its own server, over the most length of an update, mu B.
+        update, against its own server, over the most length of an update, mu B. Servers add nothing beside it where
+        ``noise: none`` says so.
     norm : {"gamma", "exponential"}
         Law of the norm of ``l2_laplace``. ``exponential`` reproduces a paper's figures and guarantees nothing.
     noise_scope : {"all", "first_layer"}

@@ -174,7 +174,7 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.guarantees`."""
     settings, (law, *_) = problem.settings, plan.mechanisms.values()
-    if settings.gradient_at is None:
+    if settings.gradient_at is None or settings.noise == "none":  # it is of noise between servers
         return []
     stream: Any = plan.side(servers(settings)[0])
     where = GradientAt(settings.gradient_at)
@@ -191,7 +191,8 @@ def small_runs(settings: Settings) -> SmallRuns:
     )
     alone = {"mechanism": "none", "agent_noise": None}
     secure = (
-        {"units": 2, "agents": 2, "rounds": 2},
+        # Agents' noise alone would need more of them, and is none of the servers'.
+        {"units": 2, "agents": 2, "rounds": 2, **({"privacy": alone} if settings.noise == "none" else {})},
         # Enough agents for one of them to be missed, and no other unit to protect them from.
         {"units": 1, "agents": 4, "rounds": 1, "noise": None, "gradient_at": None, "privacy": alone},
     )
@@ -216,7 +217,6 @@ ALGORITHM = Algorithm(
     cast=cast,
     decided=Settings.decided,
     terms=lambda settings: Terms(
-        noiseless=settings.noiseless,
         sampling="with_replacement",
         unit="agent",
         relation=NeighboringRelation.REPLACE_ONE,

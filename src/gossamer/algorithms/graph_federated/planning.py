@@ -7,13 +7,17 @@ settings say, or with a budget what disturbs the models least (`graph_federated.
 
 Where units sample different numbers of agents, one agent moves more in some than in others: the noise is that of the
 unit where one moves most, and each agent's own epsilon is reported.
+
+*Noise of agents alone.* Where servers add none, all that leaves a unit follows from masked sums, to which each agent
+has added noise of its own. So what is proved of these against the own server (`own_server_guarantee`) holds against
+everybody: it relies on no mask, and models that an agent is asked about may depend on all that was seen before.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +35,14 @@ from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarant
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.streams import graph_bounds
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamKind, Temporal
-from gossamer.privacy.streams.graph_bounds import GradientAt, Noise, RandomNoise, UpdateBound, own_server_guarantee
+from gossamer.privacy.streams.graph_bounds import (
+    AgentNoise,
+    GradientAt,
+    Noise,
+    RandomNoise,
+    UpdateBound,
+    own_server_guarantee,
+)
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, StreamPlan
 
@@ -127,19 +138,18 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     assert clip is not None  # the policies that these nodes follow have one
     mechanisms: dict[str, Mechanism] = dict.fromkeys(problem.names, NoNoise(clip))
     problem.check(mechanisms)
-    noise = planned_noise(problem, matrix, clip) if spec.private else None
+    noise = None if settings.noise == "none" else planned_noise(problem, matrix, clip)
+    alone = noise is None and spec.private
     units = unit_terms(problem, noise, clip)
     lengths, advice = planned_lengths(problem, noise, clip)
     guarantees = _guarantees(problem, noise, clip)
-    longest = _longest(problem, clip)
-    streams: dict[str, SidePlan] = {
-        server: unit.side(server, longest, guarantees["other_units"]) for server, unit in units.items()
-    }
+    first, longest = next(iter(guarantees.values())), _longest(problem, clip)
+    streams: dict[str, SidePlan] = {server: unit.side(server, longest, first) for server, unit in units.items()}
     # Rounds of all servers, those of averaging at the end included.
     updates = (settings.rounds + settings.consensus) * len(units)
     line = f"{counted(updates, 'update')} of {counted(len(units), 'unit')} in {counted(settings.rounds, 'round')}, "
     figures: dict[str, Any] = {}
-    scheme, law = "none", "no noise"
+    scheme, law = "none", f"noise of agents alone ({spec.privacy.agent_noise:g} updates)" if alone else "no noise"
     if noise is not None:
         scheme, how = (
             ("random", "") if isinstance(noise, RandomNoise) else ("homomorphic", noise.factorisation.temporal)
@@ -154,12 +164,18 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     # Numbers of records may differ between units.
     common = {key: value for key, value in described[0].items() if all(other[key] == value for other in described)}
     alike = {(unit.noise, unit.bound): unit for unit in units.values()}
-    epsilons = {key: unit.epsilon(settings.rounds, spec.delta) for key, unit in alike.items()}
+    proved = {key: unit.epsilon(settings.rounds, spec.delta) for key, unit in alike.items()}
+    epsilons = {agent: proved[unit.noise, unit.bound] for unit in units.values() for agent in unit.agents}
+    spent: Callable[[Iterable[Ledger]], float | None] = partial(_spent, problem, units, first)
+    if alone:
+        added = agents_noise(problem, clip)
+        epsilons = {name: own.epsilon for name, own in own_servers(problem, added).items()}
+        spent = partial(_spent_by_agents, problem, added)
     return Plan(
         stop=spec.stop,
         quotas=None,  # rounds are the algorithm's own
         mechanisms=mechanisms,
-        epsilons={agent: epsilons[unit.noise, unit.bound] for unit in units.values() for agent in unit.agents},
+        epsilons=epsilons,
         guarantees=guarantees,
         sides=streams | agent_plans(problem, clip, radius, streams),
         releases={agent: unit.stream.records for unit in units.values() for agent in unit.agents},
@@ -167,7 +183,7 @@ def plan_units(problem: Problem[Settings]) -> Plan:
         noise=described,
         figures={"mechanism": {**common, "noise": scheme, "rounds": settings.rounds}, **figures},
         words=Words(plan=line + law, advice=advice),
-        spent=partial(_spent, problem, units, guarantees["other_units"]),
+        spent=spent,
         lengths=lengths,
     )
 
@@ -198,6 +214,16 @@ def _spent(
         key = unit.noise, unit.bound
         begun[key] = max(rounds, begun.get(key, (0, unit))[0]), unit
     return max((unit.epsilon(rounds, problem.spec.delta) for rounds, unit in begun.values()), default=0.0)
+
+
+def _spent_by_agents(
+    problem: Problem[Settings], added: Mapping[str, AgentSums], ledgers: Iterable[Ledger]
+) -> float | None:
+    """Epsilon of the sums so far, where agents alone add noise, of the agent that has spent most."""
+    if problem.spec.reproducible:
+        return None
+    made = {(added[one.owner][0], one.releases) for one in ledgers if one.owner in added}
+    return max((own_server_guarantee(*sums, problem.spec.delta).epsilon for sums in made), default=0.0)
 
 
 def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
@@ -268,6 +294,9 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
     """Guarantees by observer, of the unit where one change moves most."""
     settings = problem.settings
     masks: Masks = "none" if settings.masking.name == "none" else "signed" if problem.run else "trusted"
+    if noise is None and problem.spec.private:
+        found = {"own_server": own_server(problem, clip)}
+        return _of_runs(problem, found)
     if noise is None or not math.isfinite(clip):
         reason = "privacy.clip: none (nothing bounds an update, so noise proves nothing)"
         if noise is None:
@@ -279,6 +308,11 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
         found["own_server"] = own_server(problem, clip)
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
+    return _of_runs(problem, found)
+
+
+def _of_runs(problem: Problem[Settings], found: dict[str, Guarantee]) -> dict[str, Guarantee]:
+    """Guarantees with what a run assumes, and remarks."""
     for observer, guarantee in found.items():
         if math.isfinite(guarantee.epsilon):
             more = (*guarantee.assumptions, *_of_persons(problem, guarantee), *RUN_ASSUMPTIONS)
@@ -333,14 +367,27 @@ def masked_units(problem: Problem[Settings], clip: float) -> list[SecureUnit]:
     return [of.unit(one.server, one.sampled, problem.size, clip, noise, problem.run) for one in units]
 
 
+AgentSums = tuple[AgentNoise | None, int]
+"""Noise that an agent adds itself to each masked sum, and the number of sums that public coins draw it for."""
+
+
+def agents_noise(problem: Problem[Settings], clip: float) -> dict[str, AgentSums]:
+    """Noise that each agent adds itself, and how often."""
+    units = zip(samplings(problem), masked_units(problem, clip), strict=True)
+    drawn = [(unit.noise, rounds_sampled(sampling, problem.settings.rounds)) for sampling, unit in units]
+    return {agent: (noise, sums) for noise, counts in drawn for agent, sums in counts.items()}
+
+
+def own_servers(problem: Problem[Settings], added: Mapping[str, AgentSums]) -> dict[str, Guarantee]:
+    """Guarantee of each agent towards its own server: `own_server_guarantee`."""
+    found = {sums: own_server_guarantee(*sums, problem.spec.delta) for sums in set(added.values())}
+    return {name: found[sums] for name, sums in added.items()}
+
+
 def own_server(problem: Problem[Settings], clip: float) -> Guarantee:
-    """Guarantee towards the own server, of the agent of which least is proved: `own_server_guarantee`."""
-    rounds, delta = problem.settings.rounds, problem.spec.delta
-    found = (
-        own_server_guarantee(unit.noise, max(rounds_sampled(sampling, rounds).values()), delta)
-        for sampling, unit in zip(samplings(problem), masked_units(problem, clip), strict=True)
-    )
-    return max(found, key=lambda guarantee: guarantee.epsilon)
+    """Guarantee towards the own server, of the agent of which least is proved."""
+    found = own_servers(problem, agents_noise(problem, clip))
+    return max(found.values(), key=lambda guarantee: guarantee.epsilon)
 
 
 def agent_plans(

@@ -213,11 +213,6 @@ class Settings(Composite):
         """Whether a server's own term in a combination has noise of its own, too."""
         return self.noise == "random_own_term"
 
-    @property
-    def noiseless(self) -> bool:
-        """Whether this is the algorithm without noise."""
-        return self.noise == "none"
-
     def decided(self, private: bool) -> Self:
         """Fill in the defaults that depend on whether there is noise."""
         noise = self.noise or ("homomorphic" if private else "none")
@@ -326,11 +321,12 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
             f"privacy.{given} is of noise on one gradient, and {name} has noise between servers: give "
             "privacy.standard_deviation or a budget"
         )
-    if spec.private and settings.noise == "none":
+    alone = settings.noise == "none" and privacy.agent_noise is not None
+    if spec.private and settings.noise == "none" and not alone:
         yield "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
     if not spec.private and settings.noise != "none":
         yield f"algorithm.noise: {settings.noise} needs a law: name a privacy.mechanism, or say noise: none"
-    if spec.private and budget is None and deviation is None:
+    if spec.private and budget is None and deviation is None and not alone:
         yield "give a budget, or privacy.standard_deviation, or say privacy: none"
     if spec.private and budget is not None and deviation is not None:
         yield "a budget and privacy.standard_deviation both fix the noise; give one of them"
@@ -346,9 +342,15 @@ def check(settings: Settings, spec: Spec) -> Iterator[str]:
     if privacy.sampling != "poisson":  # the default, which nobody need have said
         yield f"privacy.sampling: {name} draws mini-batches with replacement; leave it out"
     if privacy.agent_noise is not None and not spec.private:
-        yield "privacy.agent_noise comes beside noise between servers; name a privacy.mechanism"
+        yield "privacy.agent_noise is noise, found privacy.mechanism: none; name a privacy.mechanism"
     elif privacy.agent_noise is not None and masking.name != "secure":
         yield f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking.name}"
+    elif alone and (budget or deviation or privacy.mechanism != "gaussian"):
+        given = "a budget" if budget else "a standard_deviation" if deviation else f"mechanism: {privacy.mechanism}"
+        yield (
+            "algorithm.noise: none leaves the noise to agents, which is gaussian and as much as privacy.agent_noise "
+            f"says, found {given}; leave it out, or take homomorphic or random noise"
+        )
     for ends in ("epochs", "updates"):
         if getattr(spec.stop, ends) is not None:
             yield f"stop.{ends}: {name} ends after algorithm.rounds, the same for all servers; leave it out"

@@ -374,7 +374,7 @@ class Experiment(Section, Spec):
     def _privacy_is_decided(self) -> Experiment:
         if self.private and self.terms.noiseless:
             raise ValueError(f"{self.algorithm.name} adds no noise: say privacy: none, or take audp")
-        if self.private and self.budget is None and self.privacy.level is None:
+        if self.private and self.budget is None and self.privacy.level is None and self.privacy.agent_noise is None:
             level = "noise_multiplier" if self.privacy.mechanism == "gaussian" else "epsilon"
             raise ValueError(f"give a budget, or privacy.{level}, or say privacy: none")
         if not self.private and self.budget is not None:

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, Temporal
 from gossamer.privacy.streams.graph_bounds import RandomNoise, UpdateBound, gaussian_mu_of
 from gossamer.sides.ledger import Receipt
+from gossamer.sides.plan import Trust
 
 MU, B, T, SIZE = 0.5, 2.0, 12, 650
 BUDGET = {"epsilon": 6, "delta": 1e-6}
@@ -240,6 +242,46 @@ def test_noise_of_agents_protects_them_from_their_own_server() -> None:
     assert prepared.context(plan.mechanisms, None).agent_noise == 8
 
 
+ALONE: dict[str, Any] = {"noise": "none", "masking": "secure"}
+
+
+@pytest.mark.parametrize("where", ["released", "hidden"])
+def test_noise_of_agents_alone_protects_them_from_everybody(where: str) -> None:
+    """Sums 2 mu B apart under noise of z mu B in the sums that coins draw an agent for: mu = 2 sqrt(n)/z, but for
+    rounding of the noise to whole steps."""
+    pytest.importorskip("cryptography")
+    chosen = spec({**ALONE, "gradient_at": where}, privacy={"clip": B, "agent_noise": 8.0, "delta": 1e-6}, budget=None)
+    prepared, plan = planned(chosen)
+    (guarantee,) = plan.guarantees.values()
+    assert guarantee.unit == "agent"
+    assert "the own server: it and all other agents together, malicious ones included" in guarantee.observer
+    sides = sides_of(prepared, plan, Sources(1)).ledgers
+    sums = {ledger.owner: ledger.charges.most for ledger in sides if ledger.owner in prepared.names}
+    assert 0 < min(sums.values()) < max(sums.values()) < T
+    normal = NormalDist()
+    for agent, count in sums.items():
+        mu, found = 2 * math.sqrt(count) / 8.0, plan.epsilons[agent]
+        exact = [
+            normal.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
+            for epsilon in (found * 1.005, found * 0.995)
+        ]
+        assert exact[0] < 1e-6 < exact[1]
+    assert guarantee.epsilon == max(plan.epsilons.values())
+    for name, side in plan.sides.items():
+        alone = side.revealed(Trust.NOBODY).divergence(8.0, NeighboringRelation.REPLACE_ONE)
+        assert math.isinf(alone) == (name not in prepared.names)  # servers add nothing
+
+
+def test_noise_of_agents_alone_is_read_by_what_they_have_added(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    settings = {**ALONE, "units": 1, "agents": 3, "agents_sampled": 3, "rounds": 2}
+    chosen = spec(settings, privacy={"clip": B, "agent_noise": 8.0}, budget=None)
+    result = gs.run(chosen, tmp_path / "out")
+    assert result.metrics[-1]["epsilon_so_far"] == pytest.approx(result.guarantee.epsilon)
+    assert result.summary["privacy"]["nodes"]["node-0"]["epsilon"] == pytest.approx(result.guarantee.epsilon)
+    assert result.summary["privacy"].get("claims", []) == []
+
+
 def test_with_hidden_state_that_noise_protects_from_own_agents_too(capsys: pytest.CaptureFixture[str]) -> None:
     """All that they see follows from the noised sums; and what is proved against both is printed once."""
     pytest.importorskip("cryptography")
@@ -425,7 +467,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "give privacy.clip",
     ),
     "agents' noise without masks": ({"privacy": {"agent_noise": 1.0}}, "algorithm.masking: secure, found none"),
-    "agents' noise alone": (
+    "agents' noise alone, without masks": (
+        {"algorithm": {"noise": "none"}, "privacy": {"agent_noise": 1.0}, "budget": None},
+        "algorithm.masking: secure, found none",
+    ),
+    "agents' noise alone, with a budget": (
+        {"algorithm": ALONE, "privacy": {"agent_noise": 1.0}},
+        "as privacy.agent_noise says, found a budget",
+    ),
+    "agents' noise alone, with servers' too": (
+        {"algorithm": ALONE, "privacy": {"agent_noise": 1.0, "standard_deviation": 1.0}, "budget": None},
+        "as privacy.agent_noise says, found a standard_deviation",
+    ),
+    "agents' noise alone, of another law": (
+        {"algorithm": ALONE, "privacy": {"agent_noise": 1.0, "mechanism": "laplace"}, "budget": None},
+        "as privacy.agent_noise says, found mechanism: laplace",
+    ),
+    "agents' noise alone, without a clip": (
+        {"algorithm": ALONE, "privacy": {"agent_noise": 1.0, "clip": "none"}, "budget": None},
+        "give privacy.clip",
+    ),
+    "agents' noise without a law": (
         {"privacy": {"mechanism": "none", "agent_noise": 1.0}, "budget": None, "algorithm": {"masking": "secure"}},
         "name a privacy.mechanism",
     ),
