@@ -122,6 +122,11 @@ predict  runs.models  predict for every row of a file with a run's model
 evaluate  runs.models  test a run's model on rows that have their targets
   @model
   DATA:path                     rows with their targets, such as a CSV file
+  --by COLUMN:text&             also for each group of rows by what stands in a column; may be given several times
+  --least-rows N:int[1..)=10    of a group; smaller ones are merged
+  --threshold P:float[0..1]     of two classes: the probability of the second above which it is named (default: 0.5)
+  --cost KEY=C:text&            cost of a false_negative or false_positive (default: 1 each): also find the threshold
+                                that costs least, and take it unless there is a --threshold
   @json
 export  runs.models  write a run's model for PyTorch, ONNX Runtime or scikit-learn
   | All that is done to raw numbers is in it.

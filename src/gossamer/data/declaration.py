@@ -7,7 +7,7 @@ are called. Each party follows it alone, since what it does to an example depend
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -311,7 +311,7 @@ class Declaration(Section):
         """Whether further rows can be read from a table."""
         return self.columns is not None
 
-    def read(self, table: NamedRows, *, labelled: bool = False) -> Labelled:
+    def read(self, table: NamedRows, *, labelled: bool = False, beside: Sequence[str] = ()) -> Labelled:
         """Further rows as those before them, but for what `prepare` does.
 
         Parameters
@@ -320,6 +320,8 @@ class Declaration(Section):
             Rows from a file or from memory. The table may have columns that nobody asked for.
         labelled : bool
             Whether the target has to be there; otherwise it is not looked at, so it may be missing, or empty.
+        beside : sequence of str
+            Further columns whose cells are wanted as they are.
 
         Raises
         ------
@@ -341,6 +343,7 @@ class Declaration(Section):
                 marks=self.missing_marks or (),
                 classes=self.labels or (),
                 drop_unlabelled=bool(self.drop_unlabelled),
+                beside=beside,
             ),
         )
 

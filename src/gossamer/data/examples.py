@@ -101,6 +101,8 @@ class Labelled:
         Places where they stand, if that can be told.
     outside : dict of str to int
         Number of values of each column that are outside of its range, where they were counted.
+    beside : dict of str to ndarray [n] of str
+        Cells of further columns, where somebody asked for them.
     """
 
     features: Features
@@ -112,6 +114,7 @@ class Labelled:
     target: str | None = None
     places: Places | None = None
     outside: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
     def take(self, chosen: npt.NDArray[np.bool_] | slice) -> Labelled:
         """Those of the examples that are ``chosen`` [n]."""

@@ -408,6 +408,8 @@ class Wanted:
         Column that says what real targets can be.
     drop_unlabelled : bool
         Whether rows whose target is empty are left out.
+    beside : sequence of str
+        Further columns whose cells are wanted as they are, empty ones too.
     """
 
     columns: Columns | None = None
@@ -424,6 +426,7 @@ class Wanted:
     classes: Sequence[str] = ()
     target_range: Column = field(default_factory=Column)
     drop_unlabelled: bool = False
+    beside: Sequence[str] = ()
 
 
 def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
@@ -442,6 +445,7 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
     counts = dict.fromkeys(columns, 0)
     reader = _RowReader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
     places: list[npt.NDArray[np.int64]] = []
+    beside: dict[str, list[str]] = {name: [] for name in wanted.beside}
     left_out = 0
     for given in table.blocks:
         block = given
@@ -458,12 +462,14 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
                 texts[what].append(
                     _reals(table, block, name, wanted) if real else _texts(table, block, what, name, wanted)
                 )
+        for name, cells in beside.items():
+            cells += texts_of(block.cells[table.names.index(name)])
     if not features:
         below = " below the header" if table.unit == "line" and not table.numbered else ""
         raise DataError(f"{table.at()}: expected rows{below}, found none")
     if left_out:
-        rows = counted(left_out, "row without a target is", "rows without a target are", form=",")
-        warnings.warn(f"{table.at()}: {rows} left out", RunWarning, stacklevel=4)
+        said = counted(left_out, "row without a target is", "rows without a target are", form=",")
+        warnings.warn(f"{table.at()}: {said} left out", RunWarning, stacklevel=4)
     whole = {what: np.concatenate(parts) for what, parts in texts.items()}
     rows = np.concatenate(features)
     if not wanted.trained:
@@ -482,6 +488,7 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
         target,
         Places(table.source, np.concatenate(places), table.unit),
         {name: count for name, count in counts.items() if count},
+        {name: np.array(cells, np.str_) for name, cells in beside.items()},
     )
 
 
@@ -508,7 +515,7 @@ def _columns(table: NamedRows, wanted: Wanted, target: str | None) -> Columns:
     apart = [*filter(None, (target, *whose)), *wanted.ignore]
     columns = wanted.columns or {}
     others = [column.other for column in columns.values() if column.other is not None]
-    absent = [name for name in [*apart, *columns, *others] if name not in names]
+    absent = [name for name in [*apart, *columns, *others, *wanted.beside] if name not in names]
     if absent:
         raise _absent(table, absent[0], wanted)
     chosen = [name for name in names if name not in apart] if wanted.columns is None else list(wanted.columns)

@@ -1,97 +1,399 @@
-"""Scores of a model that show what accuracy and loss hide: whether it does more than say the same of every row.
+"""Scores of a model on examples, with intervals and beside those of the constant predictor.
 
-References
-----------
-T. Fawcett, "An introduction to ROC analysis", Pattern Recognition Letters 27 (2006): sections 2, 7 and 8.
+The constant predictor says the same of every example, and knows the examples that it is judged by: the share of each
+class, or the mean of the targets (of the mean absolute error their median). What is no better has learnt nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arrays import FloatArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
-from gossamer.errors import ModelError
+from gossamer.errors import CallerError, DataError, ModelError, shortened
+from gossamer.objectives.figures import (
+    LEVEL,
+    Figures,
+    Floats,
+    OfWeights,
+    Outcomes,
+    deciding,
+    interval,
+    measuring,
+    predicting,
+    ranking,
+    recalibrated,
+    reliability,
+    resamples,
+)
 from gossamer.objectives.objective import Objective
+from gossamer.objectives.score_words import Assessment, first
 
 Fit = dict[str, float | None]
 """Figures of a model, each None where it is no number."""
-Floats = npt.NDArray[np.floating[Any]]
 
-LEAST = 0.05
-"""Share of the errors of a constant prediction that a model has to save, or else it is called no better."""
+MOST, FEWEST = 1000, 200
+"""Resamples of few examples, and of so many that a thousand would take long."""
+_WORK = 20_000_000  # examples by classes by resamples that take about a second
 
 
-def class_figures(scores: Floats, targets: npt.NDArray[Any], classes: int) -> Fit:
-    """Return the accuracy of always naming the commonest class, and balanced accuracy; of two classes more.
+@dataclass(frozen=True, eq=False)
+class ScoredSample:
+    """Examples that a model has given scores.
 
-    ``balanced_accuracy`` is the mean, over the classes that there are, of the share of their examples that is found.
-    ``sensitivity`` is that share of the second of two classes, and ``auroc`` the probability that an example of the
-    second has a higher score than one of the first; None where examples of one are missing.
-
-    Parameters
+    Attributes
     ----------
     scores : ndarray [n, outputs]
-        Scores of classes, or one score of the second of two.
-    targets : ndarray [n] of int
-        Numbers of the right classes.
-    classes : int
-        Number of classes.
+        Scores of classes, or one score of the second of two; predictions of real targets, in their own unit.
+    targets : ndarray [n]
+        Numbers of the right classes, or real targets.
+    classes : sequence of str, optional
+        Names of the classes; None for real targets.
+    likely : ndarray [n, classes], optional
+        Probability of each class, where the model knows them.
+    persons : ndarray [n], optional
+        Person that each example is about.
     """
-    if not len(targets) or not np.isfinite(scores).all():
-        return {}
-    single = scores.shape[1] == 1
-    said = (scores[:, 0] > 0).astype(np.int64) if single else scores.argmax(axis=1)
-    truth = np.asarray(targets).astype(np.int64)
-    there = np.bincount(truth, minlength=classes)
-    found = np.bincount(truth[said == truth], minlength=classes) / np.maximum(there, 1)
-    figures: Fit = {
-        "constant_accuracy": float(there.max() / len(truth)),
-        "balanced_accuracy": float(found[there > 0].mean()),
-    }
-    if classes != 2:
-        return figures
-    both = bool(there.min())
-    higher = _area(scores[:, 0] if single else scores[:, 1] - scores[:, 0], truth) if both else None
-    return {**figures, "sensitivity": float(found[1]) if there[1] else None, "auroc": higher}
+
+    scores: Floats
+    targets: npt.NDArray[Any]
+    classes: Sequence[str] | None = None
+    likely: Floats | None = None
+    persons: npt.NDArray[Any] | None = None
+
+    def assess(self, threshold: float | None = None) -> Assessment:
+        """Return the figures, their 95 % intervals, and those of the constant predictor.
+
+        Intervals are between percentiles of bootstrap resamples, of persons with all their rows where persons are
+        known, and of rows otherwise: 1,000 of them, and fewer, at least 200, where rows times classes are over 20,000.
+        Draws are the same each time.
+
+        Parameters
+        ----------
+        threshold : float, optional
+            Probability of the second of two classes above which it is named; by default a half.
+
+        Returns
+        -------
+        dict
+            ``rows``, ``persons`` (None where they are not known), ``resamples``, ``level`` and ``figures``: of each
+            name its ``value``, ``interval``, that of the ``constant`` predictor, and the interval of what is gained
+            over it (``gain``: above 0 is better, whichever way the figure counts), each None where there is none. Of
+            classes also ``classes``, the ``confusion`` [classes, classes] of true and named ones, and, of two,
+            ``threshold``, where it is a probability, and the ``reliability`` curve [groups, 3]; of several ``by_class``
+            has figures of each against the rest, whose means over the classes that there are stand among ``figures``.
+            ``better`` says whether the interval of the gain in what is judged first (area under the ROC curve, or R2)
+            is above 0. Empty where scores are not finite, and of no examples.
+
+        Raises
+        ------
+        CallerError
+            If there is a threshold, but no probability to hold against it.
+        """
+        if threshold is not None:
+            self._check_probable("a threshold")
+        scores, targets, classes = self.scores, self.targets, self.classes
+        if not len(targets) or not np.isfinite(scores).all() or not np.isfinite(targets).all():
+            return {}
+        ones, more = np.ones(len(targets)), dict[str, Any]()
+        if classes is None:
+            model, constant = _of_numbers(scores[:, 0].astype(np.float64), targets.astype(np.float64))
+        else:
+            named = _named(scores, self.likely, threshold)
+            more |= {"classes": [*classes], "confusion": _confusion(targets, named, len(classes))}
+            if len(classes) == 2:
+                limit, ill = 0.5 if threshold is None else threshold, targets == 1
+                likely = None if self.likely is None else self.likely[:, 1]
+                if likely is not None:
+                    more |= {"threshold": limit, "reliability": reliability(likely, ill, ones).tolist()}
+                pair = _against_rest(_of_second(scores), likely, named == 1, ill, bool(ill.mean() > limit))
+                model, constant = map(_alone, pair)
+            else:
+                model, constant = _of_classes(scores, self.likely, named, targets, len(classes))
+        units = self._units()
+        count = min(MOST, max(FEWEST, _WORK // (len(targets) * len(classes or "."))))
+        draws = resamples(units, count, np.random.default_rng(0)) if units.max() else ()
+        kinds = _estimates(model(ones), constant(ones), [(model(one), constant(one)) for one in draws])
+        found: dict[str, Any] = {
+            "rows": len(targets),
+            "persons": None if self.persons is None else int(units.max()) + 1,
+            "resamples": count if units.max() else 0,
+            "level": LEVEL,
+            "figures": kinds[0],
+            **more,
+        }
+        if kinds[1:]:
+            found["by_class"] = {str(name): one for name, one in zip(classes or (), kinds[1:])}
+        gain = found["figures"].get(first(found), {}).get("gain")
+        return {**found, "better": None if gain is None else gain[0] > 0}
+
+    def _units(self) -> npt.NDArray[np.int64]:
+        """Numbers of those who are independent of each other."""
+        if self.persons is None:
+            return np.arange(len(self.targets))
+        return np.unique(self.persons, return_inverse=True)[1].astype(np.int64)
+
+    def _check_probable(self, what: str) -> None:
+        if self.classes is None or len(self.classes) != 2 or self.likely is None:
+            found = "real targets" if self.classes is None else f"{len(self.classes)} classes"
+            found = "a loss that knows none (hinge)" if self.classes and self.likely is None else found
+            raise CallerError(f"{what} needs probabilities of two classes, found a model of {found}; leave it out")
+
+    def grouped(
+        self, groups: npt.NDArray[np.str_], column: str, threshold: float | None, least: int
+    ) -> dict[str, Assessment]:
+        """Return what `assess` finds of each group, by name; those that are too small are one, named for all of them.
+
+        Parameters
+        ----------
+        groups : ndarray [n] of str
+            Group of each example.
+        column : str
+            Name of the column that they are from, for errors.
+        threshold : float, optional
+            Threshold as of `assess`.
+        least : int
+            Fewest persons, or rows where persons are not known, of a group.
+
+        Raises
+        ------
+        DataError
+            If there are more than `MOST_GROUPS`, or the column has fewer persons or rows than a group needs.
+        """
+        names, number = np.unique(groups, return_inverse=True)
+        if len(names) > MOST_GROUPS:
+            raise DataError(
+                f"by: expected a column of at most {MOST_GROUPS} groups, found {len(names):,} different cells in "
+                f"{column!r}; take another, or make groups of them"
+            )
+        units = self._units()
+
+        def many(*those: int) -> int:
+            return len(np.unique(units[np.isin(number, those)]))
+
+        rising = sorted(range(len(names)), key=many)
+        merged = [one for one in rising if many(one) < least]
+        # What is merged must be large enough, too, or else it follows from all rows and the other groups.
+        while merged and many(*merged) < least and len(merged) < len(names):
+            merged.append(rising[len(merged)])
+        if merged and many(*merged) < least:
+            raise DataError(
+                f"by: expected at least {least} in a group, found {many(*merged)} in all of {column!r}; give more rows"
+            )
+        chosen = {names[one] or "(empty)": [one] for one in range(len(names)) if one not in merged}
+        if merged:
+            chosen[", ".join(sorted(names[one] or "(empty)" for one in merged))] = merged
+        return {str(name): self._take(np.isin(number, those)).assess(threshold) for name, those in chosen.items()}
+
+    def _take(self, chosen: npt.NDArray[np.bool_]) -> ScoredSample:
+        likely, persons = (None if array is None else array[chosen] for array in (self.likely, self.persons))
+        return replace(self, scores=self.scores[chosen], targets=self.targets[chosen], likely=likely, persons=persons)
+
+    def cheapest(self, cost: Mapping[str, float]) -> dict[str, float]:
+        """Return the threshold that costs least on these examples, and what it and the cheaper constant cost a row.
+
+        Parameters
+        ----------
+        cost : mapping of str to float
+            Cost of each ``false_negative`` and ``false_positive``; one that is not there is 1.
+
+        Returns
+        -------
+        dict
+            ``threshold``, ``cost`` and ``constant_cost`` of a row, and both costs.
+
+        Raises
+        ------
+        CallerError
+            If there are no probabilities of two classes, a cost has another name, or it is no number above 0.
+        """
+        self._check_probable("a cost")
+        if unknown := sorted(set(cost) - set(_COSTS)):
+            raise CallerError(f"cost: expected {' or '.join(_COSTS)}, found {shortened(unknown[0])}; correct it")
+        if wrong := [value for value in cost.values() if not 0 < value < math.inf]:
+            raise CallerError(f"cost: expected numbers above 0, found {shortened(wrong[0])}; correct it")
+        missed, alarmed = (float(cost.get(name, 1.0)) for name in _COSTS)
+        assert self.likely is not None
+        order = np.argsort(-self.likely[:, 1], kind="stable")
+        likely, ill = self.likely[order, 1], self.targets[order] == 1
+        # Naming the first k, for k from none to all, as far as those are no equals of the next one.
+        costs = missed * (ill.sum() - np.append(0, np.cumsum(ill))) + alarmed * np.append(0, np.cumsum(~ill))
+        ends = np.append(np.append(1.0, likely), 0.0)
+        thresholds = (ends[1:] + ends[:-1]) / 2
+        thresholds[[0, -1]] = 1.0, 0.0
+        apart = np.append(np.append(True, likely[1:] < likely[:-1]), True)
+        best = int(np.where(apart, costs, np.inf).argmin())
+        return {
+            "threshold": float(thresholds[best]),
+            "cost": float(costs[best] / len(ill)),
+            "constant_cost": float(min(costs[0], costs[-1]) / len(ill)),
+            **dict(zip(_COSTS, (missed, alarmed))),
+        }
 
 
-def _area(scores: Floats, truth: npt.NDArray[np.int64]) -> float:
-    """Area under the ROC curve by the sum of ranks, in which equal scores share theirs."""
-    _, which, many = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(many) - (many - 1) / 2)[which]
-    ones = int(truth.sum())
-    return float((ranks[truth == 1].sum() - ones * (ones + 1) / 2) / (ones * (len(truth) - ones)))
+MOST_GROUPS = 50
+_COSTS = ("false_negative", "false_positive")
+GAINS = {
+    **dict.fromkeys(("auroc", "average_precision", "accuracy", "balanced_accuracy", "r2"), 1),
+    **dict.fromkeys(("brier", "log_loss", "rmse", "mae"), -1),
+}
+"""Figures that a constant can be beaten in: 1 where more is better, -1 where less is."""
 
 
-def real_figures(predicted: Floats, targets: npt.NDArray[Any]) -> Fit:
-    """Return the root of the mean squared error, R2, and the mean error, of predictions of real targets.
+Kinds = Callable[[Floats], list[Figures]]
+"""Figures for weights: of the whole, and then of each class against the rest where there are several."""
 
-    R2 is 1 less the mean squared error divided by the variance of the targets: 1 is perfect, and 0 what their mean
-    does. It is None where all targets are the same, and all are where an error is not finite.
-    """
-    with np.errstate(all="ignore"):
-        errors = predicted.astype(np.float64) - targets
-        square, mean, spread = (
-            float(np.square(errors).mean()),
-            float(errors.mean()),
-            float(np.var(targets, dtype=float)),
+
+def _alone(of: OfWeights) -> Kinds:
+    return lambda weights: [of(weights)]
+
+
+def _of_second(scores: Floats) -> Floats:
+    """Scores of the second of two classes against the first."""
+    return scores[:, 0] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
+
+
+def _estimates(
+    values: list[Figures], constants: list[Figures], drawn: Sequence[tuple[list[Figures], list[Figures]]]
+) -> list[dict[str, dict[str, Any]]]:
+    """Each figure of each kind, from those of the sample, of the constant, and of both in every resample."""
+    kinds = []
+    for kind, (value, constant) in enumerate(zip(values, constants)):
+        kinds.append(found := dict[str, dict[str, Any]]())
+        for name in (name for name in value if name not in _COUNTS):
+            here, there = (
+                np.concatenate([np.zeros(0), *(pair[which][kind][name] for pair in drawn)]) for which in (0, 1)
+            )
+            found[name] = {
+                "value": _finite(value[name]),
+                "interval": _ends(here),
+                "constant": _finite(constant[name]),
+                **({"gain": _ends(GAINS[name] * (here - there))} if name in GAINS else {}),
+            }
+    return kinds
+
+
+def _ends(values: Floats) -> list[float] | None:
+    found = interval(values)
+    return None if found is None else [*found]
+
+
+_COUNTS = {f"{right}_{named}" for right in ("true", "false") for named in ("positives", "negatives")}
+
+
+def _finite(value: Floats) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _named(scores: Floats, likely: Floats | None, threshold: float | None) -> npt.NDArray[np.int64]:
+    """Number of the class that each example is said to be of."""
+    if threshold is not None and likely is not None:
+        return (likely[:, 1] > threshold).astype(np.int64)
+    # As in an evaluation: of two classes that share a score the second needs more than zero.
+    return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
+
+
+def _confusion(targets: npt.NDArray[Any], named: npt.NDArray[np.int64], classes: int) -> list[list[int]]:
+    pairs = np.bincount(targets.astype(np.int64) * classes + named, minlength=classes**2)
+    found: list[list[int]] = pairs.reshape(classes, classes).tolist()
+    return found
+
+
+def _together(*parts: OfWeights) -> OfWeights:
+    return lambda weights: {name: values for part in parts for name, values in part(weights).items()}
+
+
+def _against_rest(
+    scores: Floats, likely: Floats | None, named: Outcomes, true: Outcomes, always: bool
+) -> tuple[OfWeights, OfWeights]:
+    """Figures of one class against the rest, and of a constant that names it ``always`` or never."""
+    kinds, two = [ranking(scores, true), deciding(named, true)], np.array([True, False])
+    same = [ranking(np.zeros(2), two), deciding(np.full(2, always), two)]
+    if likely is not None:
+        kinds.append(predicting(likely, true, recalibrated(likely, true, np.ones(len(true)))))
+        same.append(predicting(np.full(2, true.mean()), two))
+    # Whatever is named at a threshold, no constant is more accurate than that which names the commonest.
+    commonest = 0 if true.mean() > 0.5 else 1
+    same.append(lambda weights: {"accuracy": weights[..., commonest] / weights.sum(axis=-1)})
+    both, constant = np.column_stack([true, ~true]).astype(np.float64), _together(*same)
+    return _together(*kinds), lambda weights: constant(weights @ both)
+
+
+def _of_classes(
+    scores: Floats, likely: Floats | None, named: npt.NDArray[np.int64], targets: npt.NDArray[Any], classes: int
+) -> tuple[Kinds, Kinds]:
+    """Figures of several classes: means over those that there are, and those of each."""
+    counts = np.bincount(targets.astype(np.int64), minlength=classes)
+    pairs = [
+        _against_rest(
+            scores[:, one] if likely is None else likely[:, one],
+            None if likely is None else likely[:, one],
+            named == one,
+            targets == one,
+            one == counts.argmax(),
         )
-    if not math.isfinite(square):
-        return {"rmse": None, "r2": None, "mean_error": None}
-    return {"rmse": math.sqrt(square), "r2": 1 - square / spread if spread > 0 else None, "mean_error": mean}
+        for one in range(classes)
+    ]
+    rows, right = np.arange(len(targets)), named == targets
+    columns = {"accuracy": (right, targets == counts.argmax())}
+    if likely is not None:
+        shares = np.broadcast_to(counts / len(targets), likely.shape)
+        least = np.finfo(np.float64).eps
+        columns["log_loss"] = tuple(-np.log(np.maximum(p[rows, targets], least)) for p in (likely, shares))
+
+    def of(which: int) -> Kinds:
+        def found(weights: Floats) -> list[Figures]:
+            each = [pair[which](weights) for pair in pairs]
+            means = {name: _over_classes([one[name] for one in each]) for name in _MEANS if name in each[0]}
+            whole = weights.sum(axis=-1)
+            own = {name: weights @ values[which] / whole for name, values in columns.items()}
+            means["balanced_accuracy"] = _over_classes([one["sensitivity"] for one in each])
+            return [means | own, *({name: one[name] for name in _BY_CLASS if name in one} for one in each)]
+
+        return found
+
+    return of(0), of(1)
 
 
-def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test: Split | None = None) -> Fit:
-    """Return `class_figures` or `real_figures` of a model, each with ``test_`` before its name.
+_MEANS = ("auroc", "average_precision", "brier")
+_BY_CLASS = (*_MEANS, "sensitivity", "specificity", "ppv", "prevalence", "mean_predicted")
 
-    Errors are in the target's own unit.
+
+def _over_classes(values: Sequence[Floats]) -> Floats:
+    """Mean over those classes that have the figure."""
+    every = np.stack(values)
+    known = np.isfinite(every)
+    with np.errstate(invalid="ignore"):
+        mean: Floats = np.where(known, every, 0.0).sum(axis=0) / known.sum(axis=0)
+    return mean
+
+
+def _of_numbers(predicted: Floats, targets: Floats) -> tuple[Kinds, Kinds]:
+    model, mean = measuring(predicted, targets), measuring(np.full(len(targets), targets.mean()), targets)
+    median = measuring(np.full(len(targets), np.median(targets)), targets)
+
+    def constant(weights: Floats) -> list[Figures]:
+        found, middle = mean(weights), median(weights)
+        return [found | {"mae": middle["mae"], "mean_error": np.zeros_like(found["rmse"])}]
+
+    return lambda weights: [model(weights)], constant
+
+
+# Figures of a moment of a run, which are cheap.
+
+
+def fit_figures(objective: Objective, model: npt.NDArray[Any], dataset: Dataset, test: Split | None = None) -> Fit:
+    """Return figures of a model on test examples, each with ``test_`` before its name.
+
+    Of classes these are balanced accuracy and the accuracy of always naming the commonest one; of two also sensitivity
+    and specificity, the area under the ROC curve and average precision; of real targets RMSE, R2, the mean absolute
+    error and the mean error, in the target's own unit.
 
     Parameters
     ----------
@@ -115,76 +417,28 @@ def fit_figures(objective: Objective, model: FloatArray, dataset: Dataset, test:
     if dataset.classes is not None:
         found = class_figures(scores, examples.targets, dataset.classes)
     else:
-        found = real_figures(scores[:, 0], examples.targets)
         unit = 1.0 if dataset.target_range is None else dataset.target_range.unit
-        found |= {name: value * unit for name in ("rmse", "mean_error") if (value := found[name]) is not None}
+        predicted, targets = scores[:, 0] * unit, examples.targets.astype(np.float64) * unit
+        found = {name: _finite(value) for name, value in measuring(predicted, targets)(np.ones(len(targets))).items()}
     return {f"test_{name}": value for name, value in found.items()}
 
 
-def of_metrics(metrics: Mapping[str, Any]) -> Fit:
-    """Return the figures of a run's metrics without ``test_``, and the ``accuracy`` of the same model."""
-    found = {name: metrics[f"test_{name}"] for name in _FIGURES if f"test_{name}" in metrics}
-    accuracy = metrics.get("mean_model_test_accuracy", metrics.get("test_accuracy"))
-    return found if accuracy is None else {**found, "accuracy": accuracy}
+def class_figures(scores: Floats, targets: npt.NDArray[Any], classes: int) -> Fit:
+    """Return figures of scores [n, outputs] of classes; see `fit_figures`."""
+    if not len(targets) or not np.isfinite(scores).all():
+        return {}
+    named, ones = _named(scores, None, None), np.ones(len(targets))
+    truth = np.asarray(targets).astype(np.int64)
+    there = np.bincount(truth, minlength=classes)
+    found = np.bincount(truth[named == truth], minlength=classes) / np.maximum(there, 1)
+    figures: Fit = {
+        "constant_accuracy": float(there.max() / len(truth)),
+        "balanced_accuracy": float(found[there > 0].mean()),
+    }
+    if classes != 2:
+        return figures
+    more = ranking(_of_second(scores), truth == 1)(ones) | deciding(named == 1, truth == 1)(ones)
+    return figures | {name: _finite(more[name]) for name in _AT_LOOKS}
 
 
-_FIGURES = ("rmse", "r2", "mean_error", "constant_accuracy", "balanced_accuracy", "sensitivity", "auroc")
-
-
-def no_better(fit: Mapping[str, float | None]) -> bool:
-    """Whether a model saves less than a twentieth of the errors of one that says the same of every row."""
-    accuracy, constant, r2 = fit.get("accuracy"), fit.get("constant_accuracy"), fit.get("r2")
-    if accuracy is not None and constant is not None:
-        return constant < 1 and accuracy - constant < LEAST * (1 - constant)
-    return r2 is not None and r2 < LEAST
-
-
-def in_words(fit: Mapping[str, float | None]) -> str:
-    """Return the figures in a line; nothing of several classes where it would say what accuracy does."""
-    balanced, accuracy = fit.get("balanced_accuracy"), fit.get("accuracy")
-    parts = [
-        f"{words} {value:{form}}"
-        for name, (words, form) in _WORDS.items()
-        if (value := fit.get(name)) is not None and (name != "mean_error" or no_better(fit))
-    ]
-    alike = balanced is not None and accuracy is not None and abs(balanced - accuracy) < 0.01
-    return "" if alike and "auroc" not in fit else ", ".join(parts)
-
-
-_WORDS = {
-    "rmse": ("RMSE", ".4g"),
-    "r2": ("R2", ".3f"),
-    "mean_error": ("mean error", ".3g"),
-    "balanced_accuracy": ("balanced accuracy", ".3f"),
-    "sensitivity": ("sensitivity", ".3f"),
-    "auroc": ("area under the ROC curve", ".3f"),
-}
-
-
-def warnings_of(fit: Mapping[str, float | None]) -> list[str]:
-    """Return a line where a model is no better than a constant, and what may help."""
-    if not no_better(fit):
-        return []
-    if (accuracy := fit.get("accuracy")) is not None:
-        area = fit.get("auroc")
-        use = "train longer, or take a larger budget or more rows"
-        if area is not None and area > _RANKS:
-            use = (
-                f"it does rank rows (area under the ROC curve {area:.3f}), so choose a threshold of your own on the "
-                "probabilities that gossamer predict writes"
-            )
-        return [
-            f"the accuracy of {accuracy:.3f} is hardly better than saying the commonest class of every row, which has "
-            f"{fit['constant_accuracy']:.3f}; {use}"
-        ]
-    off = fit.get("mean_error") or 0.0
-    return [
-        f"the model is hardly better than the mean of the targets (R2 {fit['r2']:.3f}), and its predictions are too "
-        f"{'low' if off < 0 else 'high'} by {abs(off):.3g} on average; where the clip shortens most errors a "
-        "model fits something near the median: raise privacy.clip and lower algorithm.learning_rate, or take a larger "
-        "budget or more rows"
-    ]
-
-
-_RANKS = 0.6
-"""Area under the ROC curve above which a ranking is worth pointing at."""
+_AT_LOOKS = ("sensitivity", "specificity", "auroc", "average_precision")

@@ -19,12 +19,15 @@ from gossamer.experiment.preparation.planning import asked_in
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import parse_spec
+from gossamer.objectives.score_words import commonest
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import PricePoint, price_figure
 from gossamer.report.drawing import Figure
 from gossamer.studies.runs import Tell
 from gossamer.studies.study import (
     ACCURACY,
+    AREA,
+    LOSS,
     Remarks,
     Scores,
     Spec,
@@ -171,7 +174,7 @@ class Price(Study):
         """Scores of the federation with noise, by increasing proved epsilon; nothing where none is proved."""
         noisy = [one for name, one in self.scores.items() if name not in (CLEAN, ALONE, ONE_PLACE)]
         return sorted(
-            PricePoint(one.epsilon, one.score.mean, min(one.score.values), max(one.score.values))
+            PricePoint(one.epsilon, one.score.mean, *_hull(one))
             for one in noisy
             if one.epsilon is not None and one.score.mean is not None
         )
@@ -190,6 +193,9 @@ class Price(Study):
             CALLED[name]: self.scores[name].score.mean for name in (ONE_PLACE, CLEAN, ALONE) if name in self.scores
         }
         others = {name: mean for name, mean in means.items() if mean is not None}
+        constants = [one.constant for one in self.scores.values() if one.constant is not None]
+        if constants:
+            others["always the same"] = constants[0]
         delta = max(one.delta for one in self.scores.values() if one.delta is not None)
         return price_figure(next(iter(self.scores.values())).kind, delta, self.points, others)
 
@@ -201,6 +207,12 @@ class Price(Study):
             "warning": self.added_up(),
             "runs": self.described(),
         }
+
+
+def _hull(one: Scores) -> tuple[float, float]:
+    """Least and largest score of seeds, and of what their intervals reach."""
+    ends = [*one.score.values, *(one.interval or ())]
+    return min(ends), max(ends)
 
 
 def price(
@@ -322,12 +334,12 @@ def in_words(price: Price) -> list[str]:
     """Return sentences, each about one part of the price, as far as its runs are finished."""
     scores = price.scores
     said = [_protected(price)]
-    if scores and not any(one.better for one in scores.values()):
-        return [*said, _NO_MODEL]
+    if scores and not any(one.better for name, one in scores.items() if name != ALONE):
+        return [*said, _NO_MODEL.format(_saying(price))]
     if NOISY in scores and CLEAN in scores:
         said.append(f"Privacy {_priced(scores[NOISY], scores[CLEAN], 'costs')}: {_between(price, CLEAN, NOISY)}.")
         if not scores[NOISY].better:
-            said[-1] += " With noise the model is no better than one that says the same of every row."
+            said[-1] += f" With noise the model is no better than {_saying(price)}."
     if CLEAN in scores and ONE_PLACE in scores:
         less, more = scores[ONE_PLACE], scores[CLEAN]
         said.append(
@@ -340,9 +352,16 @@ def in_words(price: Price) -> list[str]:
 
 
 _NO_MODEL = (
-    "No model here, with noise or without, is better than one that says the same of every row, so these scores price "
-    "nothing: train longer, at other rates or with other features, and ask again."
+    "No model here, with noise or without, is better than {}, so these scores price nothing: train longer, at other "
+    "rates or with other features, and ask again."
 )
+
+
+def _saying(price: Price) -> str:
+    """Words on what a constant predictor says."""
+    judged = (one.summary().get("scores", {}) for one in price.finished)
+    named = next((commonest(found) for found in judged if "classes" in found), None)
+    return "saying the same of every row" if named is None else f"always saying {named}"
 
 
 def rows(price: Price) -> list[tuple[str, ...]]:
@@ -350,7 +369,9 @@ def rows(price: Price) -> list[tuple[str, ...]]:
     scores = price.scores
     fits = any(one.r2.values for one in scores.values())
     kind = next((one.kind for one in scores.values()), ACCURACY)
-    columns = ("epsilon", "score", "+-", *(["R2"] if fits else []), "virtual s", "MiB sent")
+    judged = any(one.constant is not None for one in scores.values())
+    more = [*(["95 %", "constant"] if judged else []), *(["R2"] if fits else [])]
+    columns = ("epsilon", "score", "+-", *more, "virtual s", "MiB sent")
     found = [("", *(kind if name == "score" else name for name in columns))]
     for name, one in scores.items():
         figures, called = one.figures(), CALLED.get(name, f"federation, {name.replace('=', ' ')}")
@@ -380,7 +401,7 @@ def _priced(here: Scores, there: Scores, worse: str, better: str | None = None) 
     if lost is None:
         return "cannot be priced in scores, since a run has none"
     if lost <= 0 and better is None:
-        return f"{worse} no {here.kind} here"
+        return f"{worse} no {_CALLED[here.kind]} that these test rows show"
     return f"{better if better and lost < 0 else worse} {_amount(here, abs(lost))}{_doubt(here, there, lost)}"
 
 
@@ -392,13 +413,19 @@ def _lost(worse: Scores, better: Scores) -> float | None:
 
 
 def _amount(one: Scores, lost: float) -> str:
-    return f"{100 * lost:.1f} points of accuracy" if one.kind == ACCURACY else f"{lost:.3g} of test loss"
+    return f"{100 * lost:.1f} points of accuracy" if one.kind == ACCURACY else f"{lost:.3g} of {_CALLED[one.kind]}"
+
+
+_CALLED = {AREA: "area under the ROC curve", ACCURACY: "accuracy", LOSS: "test loss"}
 
 
 def _doubt(one: Scores, other: Scores, lost: float) -> str:
-    """Say so where seeds alone make as large a difference."""
+    """Say so where seeds alone make as large a difference, or intervals are wider."""
     spread = math.hypot(one.score.deviation or 0.0, other.score.deviation or 0.0)
-    return ", which is no more than seeds differ" if abs(lost) <= spread else ""
+    if abs(lost) <= spread:
+        return ", which is no more than seeds differ"
+    widths = [(high - low) / 2 for low, high in filter(None, (one.interval, other.interval))]
+    return ", which is less than test rows tell" if widths and abs(lost) < max(widths) else ""
 
 
 def _between(price: Price, first: str, second: str) -> str:
@@ -407,7 +434,9 @@ def _between(price: Price, first: str, second: str) -> str:
 
 def _scored(one: Scores) -> str:
     fit = "" if one.r2.mean is None else f" (R2 {one.r2.mean:.3f})"
-    return f"{one.figures()['score']}{fit}"
+    figures = one.figures()
+    within = f" ({figures['95 %']})" if one.interval is not None and not fit else ""
+    return f"{figures['score']}{fit}{within}"
 
 
 _WITH = {

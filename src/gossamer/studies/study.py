@@ -19,7 +19,6 @@ from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
 from gossamer.files import held, make_own_folder, real_path, to_json, write_own
-from gossamer.objectives.scores import no_better, of_metrics
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
@@ -29,7 +28,7 @@ from gossamer.version import __version__
 
 # Scores of runs that differ in their seed alone, in one figure.
 
-ACCURACY, LOSS = "accuracy", "loss"
+AREA, ACCURACY, LOSS = "auroc", "accuracy", "loss"
 MOST_RUNS = 10_000
 
 
@@ -67,9 +66,13 @@ class Scores:
     Attributes
     ----------
     kind : str
-        `ACCURACY` or `LOSS`.
+        `AREA` under the ROC curve of two classes, `ACCURACY` of more, or `LOSS`.
     score : Spread
         Score on test examples: of the run's model, or of nodes' own where nobody has a common one.
+    interval : tuple of float, optional
+        Least and largest end of the 95 % intervals of these scores, which are those of the run's model.
+    constant : float, optional
+        Mean score of the constant predictor.
     r2 : Spread
         Share of the variance that a regression's common model predicts; empty elsewhere.
     seconds, size : Spread
@@ -84,6 +87,8 @@ class Scores:
 
     kind: str
     score: Spread
+    interval: tuple[float, float] | None
+    constant: float | None
     r2: Spread
     seconds: Spread
     size: Spread
@@ -97,15 +102,17 @@ class Scores:
         """A number that is less for better scores; None where a run has no score, so that it is not compared."""
         if self.score.mean is None or len(self.score.values) < len(self.statuses):
             return None
-        return -self.score.mean if self.kind == ACCURACY else self.score.mean
+        return self.score.mean if self.kind == LOSS else -self.score.mean
 
     def figures(self) -> dict[str, str]:
         """Figures for a table, by what stands above them; R2 only where there is one."""
-        digits = ".3f" if self.kind == ACCURACY else ".4g"
+        digits = ".4g" if self.kind == LOSS else ".3f"
         return {
             "epsilon": "-" if self.epsilon is None else rounded_up(self.epsilon),
             "score": number(self.score.mean, digits),
             "+-": number(self.score.deviation, digits),
+            "95 %": "-" if self.interval is None else " to ".join(f"{end:{digits}}" for end in self.interval),
+            "constant": number(self.constant, digits),
             **({"R2": number(self.r2.mean, ".3f")} if self.r2.values else {}),
             "virtual s": number(self.seconds.mean, ".4g"),
             "MiB sent": number(None if self.size.mean is None else self.size.mean / 2**20, ".3g"),
@@ -115,6 +122,8 @@ class Scores:
         """Plain data for JSON."""
         return {
             self.kind: self.score.as_dict(),
+            "interval": self.interval,
+            "constant": self.constant,
             **({"r2": self.r2.as_dict()} if self.r2.values else {}),
             "virtual_seconds": self.seconds.as_dict(),
             "bytes": self.size.as_dict(),
@@ -134,20 +143,45 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
     """Return the scores of finished runs; ``shared`` where somebody has the run's model."""
     metrics = [summary["metrics"] for summary in summaries]
     common = shared or all(summary["nodes"] == 1 for summary in summaries)
+    judged = [summary.get("scores", {}) for summary in summaries]
+    areas = [None if one.get("by_class") else _value(one, AREA) if shared else _own(one) for one in judged]
     kind = ACCURACY if all("test_accuracy" in row for row in metrics) else LOSS
     name = f"mean_model_test_{kind}" if shared else f"test_{kind}"
+    values = [row.get(name) for row in metrics]
+    if areas and None not in areas:
+        kind, values = AREA, areas
+    figures = [one.get("figures", {}).get(_JUDGED_BY[kind], {}) for one in judged] if common else []
+    ends = [figure["interval"] for figure in figures if figure.get("interval")] if kind != LOSS else []
+    gains = [figure.get("gain") for figure in figures]
     guarantees = [summary["privacy"]["guarantee"] for summary in summaries]
     return Scores(
         kind,
-        _spread(row.get(name) for row in metrics),
+        _spread(values),
+        (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None,
+        None if kind == LOSS else _spread(figure.get("constant") for figure in figures).mean,
         _spread(row.get("test_r2") if common else None for row in metrics),
         _spread(summary["virtual_seconds"] for summary in summaries),
         _spread(summary["bytes"] for summary in summaries),
-        not metrics or not all(no_better(of_metrics(row)) for row in metrics),
+        not gains or any(gain is None or gain[0] > 0 for gain in gains),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),
         _largest(guarantee.get("delta") for guarantee in guarantees),
         tuple(summary["status"] for summary in summaries),
     )
+
+
+_JUDGED_BY = {AREA: "auroc", ACCURACY: "accuracy", LOSS: "r2"}
+"""Figure by which a model is held against a constant."""
+
+
+def _value(found: Mapping[str, Any], name: str) -> float | None:
+    value: float | None = found.get("figures", {}).get(name, {}).get("value")
+    return value
+
+
+def _own(found: Mapping[str, Any]) -> float | None:
+    """Mean area under the ROC curve of nodes' own models."""
+    value: float | None = found.get("nodes", {}).get(AREA)
+    return value
 
 
 def _spread(values: Any) -> Spread:

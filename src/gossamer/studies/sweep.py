@@ -220,7 +220,16 @@ def marked(found: Sweep) -> list[tuple[str, ...]]:
     """Rows of the table at the end, with the best setting marked."""
     kinds = " / ".join(sorted({score.kind for score in found.scores.values()})) or "score"
     fits = any(score.r2.values for score in found.scores.values())
-    columns = ("score", "+-", *(["R2"] if fits else []), "epsilon", "virtual s", "MiB sent")
+    judged = any(score.constant is not None for score in found.scores.values())
+    columns = (
+        "score",
+        "+-",
+        *(["95 %", "constant"] if judged else []),
+        *(["R2"] if fits else []),
+        "epsilon",
+        "virtual s",
+        "MiB sent",
+    )
     rows = [("", "setting", "runs", *(kinds if name == "score" else name for name in columns), "ended")]
     for setting in found.settings:
         if (score := found.scores.get(setting.name)) is None:

@@ -25,11 +25,12 @@ from gossamer.data.files import infer_format, read_bytes
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
 from gossamer.data.table_files import table_file
-from gossamer.errors import CallerError, DataError, RunWarning, counted, did_you_mean
+from gossamer.errors import CallerError, DataError, ModelError, RunWarning, counted, did_you_mean
 from gossamer.extras import install_line
 from gossamer.files import write_own
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.scores import class_figures, real_figures, warnings_of
+from gossamer.objectives.score_words import Assessment, warnings_of
+from gossamer.objectives.scores import ScoredSample
 from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt
 from gossamer.vectors import unpack
 
@@ -46,11 +47,14 @@ class Read:
         Class numbers or real numbers, where they were asked for.
     outside : mapping of str to int
         Number of rows of each column that were outside of its range.
+    beside : mapping of str to ndarray [n] of str
+        Cells of further columns, where they were asked for, and those that name persons, if they are there.
     """
 
     features: Features
     targets: Labels | None = None
     outside: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -58,7 +62,9 @@ class Read:
         return int(self.features.shape[0])
 
 
-def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = False) -> Read:
+def read(
+    data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = False, beside: Sequence[str] = ()
+) -> Read:
     """Read rows for a model.
 
     Parameters
@@ -72,6 +78,8 @@ def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = 
         Labels or real targets, where the rows do not have them.
     labelled : bool
         Whether the rows have to say their target, and it is read.
+    beside : sequence of str
+        Further columns whose cells are wanted as they are.
 
     Raises
     ------
@@ -79,20 +87,26 @@ def read(data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = 
         If the rows do not fit the model.
     """
     if labelled and targets is not None:
-        found, labels = read(data, rows), _labels(targets)
+        found, labels = read(data, rows, beside=beside), _labels(targets)
         if len(labels) != found.count:
             raise DataError(f"expected a target for each of {counted(found.count, 'row')}, found {len(labels)}")
         return replace(found, targets=data.targets(labels))
     if isinstance(rows, str | Path):
-        return _of_file(data, Path(rows), labelled)
+        return _of_file(data, Path(rows), labelled, beside)
     if not isinstance(rows, Sequence) and hasattr(rows, "__array__") and not hasattr(rows, "to_dict"):
         rows = np.asarray(rows)  # a tensor, or another library's array
     if sp.issparse(rows) and data.declared:
         rows = rows.toarray()
     numbers = sp.issparse(rows) or (isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and not data.declared)
     if numbers or not data.tabular:
+        _check_named(beside, "the rows")
         return _of_numbers(data, rows, labelled)
-    return _of_table(data, _table(data, rows, labelled), labelled)
+    return _of_table(data, _table(data, rows, labelled), labelled, beside)
+
+
+def _check_named(beside: Sequence[str], source: str) -> None:
+    if beside:
+        raise DataError(f"{source}: expected a table with the column {beside[0]!r}, found rows without named columns")
 
 
 def _labels(targets: Any) -> Labels:
@@ -100,10 +114,12 @@ def _labels(targets: Any) -> Labels:
     return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.float64)
 
 
-def _of_table(data: Declaration, table: NamedRows, labelled: bool) -> Read:
-    found, source = data.read(table, labelled=labelled), table.source or "the rows"
+def _of_table(data: Declaration, table: NamedRows, labelled: bool, beside: Sequence[str] = ()) -> Read:
+    persons = [data.person] if labelled and data.person in table.names and data.person is not None else []
+    found = data.read(table, labelled=labelled, beside=[*beside, *persons])
+    source = table.source or "the rows"
     targets = data.targets(found.labels, source, found.places) if labelled else None
-    return Read(data.prepare(found.features, source), targets, found.outside)
+    return Read(data.prepare(found.features, source), targets, found.outside, found.beside)
 
 
 def _table(data: Declaration, rows: Any, labelled: bool) -> NamedRows:
@@ -163,7 +179,7 @@ def _size(data: Declaration) -> str:
     return f"numbers {list(data.shape)}"
 
 
-def _of_file(data: Declaration, path: Path, labelled: bool) -> Read:
+def _of_file(data: Declaration, path: Path, labelled: bool, beside: Sequence[str]) -> Read:
     try:
         there = path.exists()
     except OSError as error:
@@ -173,7 +189,8 @@ def _of_file(data: Declaration, path: Path, labelled: bool) -> Read:
     form = _format(data, path)
     if data.tabular:
         table = table_file(path, form, data.csv, least=2 if labelled else 1, trained=True)
-        return _of_table(data, table, labelled)
+        return _of_table(data, table, labelled, beside)
+    _check_named(beside, str(path))
     return _of_arrays(data, path, form, labelled)
 
 
@@ -294,6 +311,40 @@ def _probabilities(scores: Floats) -> Floats:
     return found
 
 
+def sample_of(
+    card: Card, scores: Floats, targets: npt.NDArray[Any], persons: npt.NDArray[Any] | None = None
+) -> ScoredSample:
+    """Rows that the model of ``card`` gave scores [n, outputs], in the unit of their targets [n]."""
+    if card.classes is None:
+        own = card.data.own
+        return ScoredSample(own(scores[:, 0])[:, None], own(targets), persons=persons)
+    likely = None if card.objective.loss == "hinge" else _probabilities(scores)
+    return ScoredSample(np.asarray(scores, np.float64), targets, card.classes, likely, persons)
+
+
+def assessed(
+    card: Card, objective: Objective, vector: FloatArray, test: Split, persons: npt.NDArray[Any] | None = None
+) -> Assessment:
+    """Scores of a model on test examples, with intervals; empty where it predicts nothing, or there are none."""
+    if not len(test):
+        return {}
+    try:
+        with np.errstate(all="ignore"):
+            scores = objective.scores(vector, test.features)
+            return sample_of(card, scores, test.targets, persons).assess()
+    except ModelError:
+        return {}
+
+
+def _persons(data: Declaration, found: Read) -> npt.NDArray[np.str_] | None:
+    persons = found.beside.get(data.person or "")
+    if persons is not None and (empty := persons == "").any():
+        raise DataError(
+            f"row {int(empty.argmax()) + 1} of {found.count}: {data.person!r} names persons, and is empty; fill it in"
+        )
+    return persons
+
+
 class Model(Mapping[str, FloatArray]):
     """A trained model: its arrays by name, and what it says of rows.
 
@@ -398,7 +449,16 @@ class Model(Mapping[str, FloatArray]):
             warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
         return predictions(self.card, self.objective.scores(self.vector, found.features), found.outside)
 
-    def evaluate(self, rows: Any, targets: Any = None) -> dict[str, Any]:
+    def evaluate(
+        self,
+        rows: Any,
+        targets: Any = None,
+        *,
+        by: str | Sequence[str] = (),
+        threshold: float | None = None,
+        cost: Mapping[str, float] | None = None,
+        least: int = 10,
+    ) -> dict[str, Any]:
         """Test the model on rows that have their targets.
 
         Parameters
@@ -407,18 +467,32 @@ class Model(Mapping[str, FloatArray]):
             Rows as for `predict`; with the target's column, unless ``targets`` has them.
         targets : array [n], optional
             Labels or real targets, as they were written in the training data.
+        by : str or sequence of str
+            Columns of a table by each of which figures of groups of rows are given.
+        threshold : float, optional
+            Probability of the second of two classes above which it is named; by default a half, or what ``cost`` says.
+        cost : mapping of str to float, optional
+            Cost of each ``false_negative`` and ``false_positive``, of which one that is not there is 1; the threshold
+            that costs least on these rows is found.
+        least : int
+            Number of persons, or of rows where persons are not known, that a group has at least; smaller ones are
+            merged.
 
         Returns
         -------
         dict
-            ``rows`` and ``loss`` (without the L2 term); ``accuracy`` and the figures of `fit.class_figures`, or of a
-            regression those of `fit.real_figures`, in the target's unit. The loss is that which was minimised: of a
-            target with a declared range in the unit that the model learnt.
+            ``rows``, ``loss`` (without the L2 term), and what `gossamer.objectives.scores.ScoredSample.assess` finds:
+            ``figures`` with intervals and those of the constant predictor, and more; of numbers in the target's unit.
+            The loss is that which was minimised: of a target with a declared range in the unit that the model learnt.
+            With ``by`` also ``groups``: the same of each group, by column; and ``cost``, with such: the threshold that
+            costs least, and what it and the cheaper constant cost a row.
 
         Raises
         ------
         DataError
-            If the rows do not fit the model, or lack their targets.
+            If the rows do not fit the model, or lack their targets or a column.
+        CallerError
+            If the model knows no probabilities to hold against a threshold, or a cost is unknown.
 
         Warns
         -----
@@ -426,22 +500,24 @@ class Model(Mapping[str, FloatArray]):
             If values are outside of the declared range of their column, and were taken for its end; or if the model is
             no better than one that says the same of every row.
         """
-        found = read(self.card.data, rows, targets, labelled=True)
+        columns = [by] if isinstance(by, str) else [*by]
+        found = read(self.card.data, rows, targets, labelled=True, beside=columns)
         assert found.targets is not None
         if found.outside:
             warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
         scored = self.objective.evaluate(self.vector[None], Split(found.features, found.targets))
         scores = self.objective.scores(self.vector, found.features)
-        figures: dict[str, Any] = {"rows": found.count, "loss": float(scored.loss[0])}
-        if self.classes is not None:
-            figures["accuracy"] = float(scored.accuracy[0])
-            fit = class_figures(scores, found.targets, len(self.classes))
-        else:
-            own = self.card.data.own
-            fit = real_figures(own(scores[:, 0]), own(found.targets))
-        for line in warnings_of(figures | fit) if found.count >= _ENOUGH else ():
+        sample = sample_of(self.card, scores, found.targets, _persons(self.card.data, found))
+        more: dict[str, Any] = {}
+        if cost is not None:
+            more["cost"] = sample.cheapest(cost)
+            threshold = more["cost"]["threshold"] if threshold is None else threshold
+        assessed = sample.assess(threshold)
+        if columns:
+            more["groups"] = {name: sample.grouped(found.beside[name], name, threshold, least) for name in columns}
+        for line in warnings_of(assessed):
             warnings.warn(line, RunWarning, stacklevel=2)
-        return figures | fit
+        return {"rows": found.count, "loss": float(scored.loss[0]), **assessed, **more}
 
     def export(self, to: str, out: str | Path = ".", *, overwrite: bool = False) -> Path:
         """Write the model for another program, with all that is done to raw numbers in it.
@@ -564,8 +640,6 @@ def _clipped(outside: Mapping[str, int], rows: int) -> str:
     )
 
 
-_ENOUGH = 30
-"""Fewest rows of which a model's worth is judged."""
 _NAMED = 5
 """Most columns that a warning lists."""
 

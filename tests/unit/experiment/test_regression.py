@@ -16,7 +16,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.models import build_model
-from gossamer.objectives.scores import fit_figures, in_words, of_metrics, warnings_of
+from gossamer.objectives.scores import fit_figures
 
 
 @pytest.mark.parametrize("objective", ["squared", pytest.param("mlp", marks=pytest.mark.slow)])
@@ -41,6 +41,10 @@ def test_figures_are_those_of_the_model_that_is_saved(objective: str) -> None:
     metrics = found.summary["metrics"]
     assert metrics["test_rmse"] == pytest.approx(root_mean_squared_error(test.targets, predicted), rel=1e-5)
     assert metrics["test_r2"] == pytest.approx(r2_score(test.targets, predicted), rel=1e-4)
+    assert found.frame()["test_r2"][-1] == metrics["test_r2"]  # as at every look
+    scored = found.summary["scores"]
+    assert scored["figures"]["r2"]["value"] == pytest.approx(metrics["test_r2"])
+    assert scored["better"] == (scored["figures"]["r2"]["interval"][0] > 0)
 
 
 def of_constant_targets(classes: int | None = None) -> Dataset:
@@ -52,18 +56,13 @@ def test_targets_that_are_all_the_same_have_no_r2() -> None:
     squared, model = LinearModel("squared", 2, None), np.zeros(3)
     assert fit_figures(squared, model, of_constant_targets()) == {
         "test_rmse": 1.0,
+        "test_mae": 1.0,
         "test_r2": None,
         "test_mean_error": -1.0,
     }
-    nothing = dict.fromkeys(("test_rmse", "test_r2", "test_mean_error"))
+    nothing = dict.fromkeys(("test_rmse", "test_mae", "test_r2", "test_mean_error"))
     assert fit_figures(squared, np.full(3, math.inf), of_constant_targets()) == nothing
     assert fit_figures(LinearModel("softmax", 2, 3), np.zeros(9), of_constant_targets(3)) == {
         "test_constant_accuracy": 1.0,
         "test_balanced_accuracy": 0.0,
     }
-
-
-def test_the_line_names_both() -> None:
-    assert in_words(of_metrics({"test_rmse": 0.25, "test_r2": 0.9})) == "RMSE 0.25, R2 0.900"
-    assert in_words(of_metrics({"test_loss": 0.25})) == in_words(of_metrics({"test_rmse": None})) == ""
-    assert warnings_of(of_metrics({"test_loss": 0.25, "test_accuracy": 0.1})) == []

@@ -1,76 +1,226 @@
-"""Figures that show whether a model does more than say the same of every row, against scikit-learn."""
+"""Scores with their intervals, beside those of the constant predictor, and what is said of them."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score
+from scipy.special import expit, softmax
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    confusion_matrix,
+    log_loss,
+    roc_auc_score,
+)
 
-from gossamer.objectives.scores import class_figures, in_words, no_better, real_figures, warnings_of
+from gossamer.errors import CallerError, DataError
+from gossamer.objectives.score_words import said_first, table_of, table_of_groups, warnings_of
+from gossamer.objectives.scores import ScoredSample, class_figures
 
 RNG = np.random.default_rng(4)
-TRUTH = (RNG.random(400) < 0.1).astype(np.int64)
-SCORES = np.round(RNG.normal(size=400) + TRUTH - 1, 1)
-"""With ties, which share their ranks."""
+N = 600
+SCORES = np.round(RNG.normal(size=N) - 2.5, 1)
+TRUTH = (RNG.random(N) < expit(1.5 * SCORES + 1)).astype(np.int64)
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_two_classes(outputs: int) -> None:
-    shown = SCORES[:, None] if outputs == 1 else np.column_stack([np.zeros(400), SCORES])
-    said = (SCORES > 0).astype(int)
-    found = class_figures(shown, TRUTH, 2)
-    assert found["constant_accuracy"] == pytest.approx(1 - TRUTH.mean())
-    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(TRUTH, said))
-    assert found["sensitivity"] == pytest.approx(recall_score(TRUTH, said))
-    assert found["auroc"] == pytest.approx(roc_auc_score(TRUTH, SCORES), abs=1e-12)
+def of_two(scores: np.ndarray = SCORES, truth: np.ndarray = TRUTH, persons: np.ndarray | None = None) -> ScoredSample:
+    p = expit(scores)
+    return ScoredSample(scores[:, None], truth, ("no", "yes"), np.column_stack([1 - p, p]), persons)
+
+
+def test_the_constant_predictor_is_the_one_of_scikit_learn() -> None:
+    """Which says the shares of classes that it has seen, here those of the very examples."""
+    found = of_two().assess()
+    constant = DummyClassifier(strategy="prior").fit(np.zeros((N, 1)), TRUTH)
+    shares, said = constant.predict_proba(np.zeros((N, 1)))[:, 1], constant.predict(np.zeros((N, 1)))
+    expected = {
+        "auroc": roc_auc_score(TRUTH, shares),
+        "average_precision": average_precision_score(TRUTH, shares),
+        "brier": brier_score_loss(TRUTH, shares),
+        "log_loss": log_loss(TRUTH, shares),
+        "accuracy": constant.score(np.zeros((N, 1)), TRUTH),
+        "balanced_accuracy": balanced_accuracy_score(TRUTH, said),
+        "sensitivity": 0.0,
+        "specificity": 1.0,
+        "mean_predicted": TRUTH.mean(),
+    }
+    assert {name: found["figures"][name]["constant"] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert found["figures"]["calibration_slope"]["constant"] is None
+    assert found["figures"]["calibration_intercept"]["constant"] == pytest.approx(0, abs=1e-9)
+    assert found["figures"]["auroc"]["value"] == pytest.approx(roc_auc_score(TRUTH, SCORES), abs=1e-12)
+    assert found["confusion"] == confusion_matrix(TRUTH, SCORES > 0).tolist()
+    assert json.loads(json.dumps(found)) == found
+    assert of_two().assess() == found  # draws are the same each time
+
+
+def test_a_gain_is_above_zero_where_less_is_better_too() -> None:
+    figures = of_two().assess()["figures"]
+    for name in ("auroc", "average_precision", "brier", "log_loss"):
+        one = figures[name]
+        low, high = one["gain"]
+        assert 0 < low < abs(one["value"] - one["constant"]) < high
+
+
+def test_a_threshold_names_those_above_it() -> None:
+    found = of_two().assess(0.1)
+    assert found["threshold"] == 0.1
+    assert found["confusion"] == confusion_matrix(TRUTH, expit(SCORES) > 0.1).tolist()
+    low = of_two().assess(TRUTH.mean() - 0.01)["figures"]
+    assert low["sensitivity"]["constant"] == 1  # always said, then
+    assert low["accuracy"]["constant"] == pytest.approx(1 - TRUTH.mean())  # of the most accurate constant
 
 
 def test_several_classes_of_which_one_is_not_there() -> None:
-    truth, shown = RNG.integers(0, 3, 90), RNG.normal(size=(90, 4))
-    found = class_figures(shown, truth, 4)
+    truth, shown = RNG.integers(0, 3, 300), RNG.normal(size=(300, 4))
+    shown[np.arange(300), truth] += 1
+    likely = softmax(shown, axis=1)
+    found = ScoredSample(shown, truth, tuple("abcd"), likely).assess()
+    values = {name: one["value"] for name, one in found["figures"].items()}
+    each = [(truth == k, likely[:, k]) for k in range(3)]
     with pytest.warns(UserWarning, match="y_pred contains classes"):
-        expected = balanced_accuracy_score(truth, shown.argmax(1))
-    assert found == {
-        "constant_accuracy": pytest.approx(np.bincount(truth).max() / 90),
-        "balanced_accuracy": pytest.approx(expected),
+        balanced = balanced_accuracy_score(truth, shown.argmax(1))
+    assert values == {
+        "auroc": pytest.approx(np.mean([roc_auc_score(*one) for one in each])),
+        "average_precision": pytest.approx(np.mean([average_precision_score(*one) for one in each])),
+        "brier": pytest.approx(np.mean([*(brier_score_loss(*one) for one in each), np.mean(likely[:, 3] ** 2)])),
+        "accuracy": pytest.approx((shown.argmax(1) == truth).mean()),
+        "log_loss": pytest.approx(log_loss(truth, likely, labels=range(4))),
+        "balanced_accuracy": pytest.approx(balanced),
+    }
+    assert found["figures"]["accuracy"]["constant"] == pytest.approx(np.bincount(truth).max() / 300)
+    assert found["by_class"]["d"]["auroc"]["value"] is None
+    assert found["by_class"]["a"]["auroc"]["value"] == pytest.approx(roc_auc_score(*each[0]))
+    assert found["better"]
+    assert class_figures(shown, truth, 4) == {
+        "constant_accuracy": pytest.approx(np.bincount(truth).max() / 300),
+        "balanced_accuracy": pytest.approx(balanced),
     }
 
 
+def test_a_rare_outcome_that_is_never_named() -> None:
+    found = of_two(SCORES - 100).assess()
+    assert found["better"]
+    assert found["figures"]["balanced_accuracy"]["value"] == 0.5
+    (line,) = warnings_of(found)
+    accuracy = f"{1 - TRUTH.mean():.3f}"
+    assert line.startswith(f"the accuracy of {accuracy} is no better than always saying no, which has {accuracy}")
+    assert "choose a threshold" in line
+    assert said_first(found) == []
+
+
+def test_a_model_that_tells_nothing_is_said_to_first() -> None:
+    found = of_two(RNG.normal(size=N) - 3).assess()
+    assert found["better"] is False
+    (line,) = said_first(found)
+    assert line.startswith("No better than saying the same of every row, as far as 600 rows tell: area under the ROC ")
+    assert "where that has 0.500. Always saying no has an accuracy of" in line
+    assert warnings_of(found)[0].startswith("the model is no better than saying the same of every row; train longer")
+
+
+def test_a_table_of_few_figures_and_of_all() -> None:
+    found = of_two(persons=np.arange(N) // 2).assess()
+    rows = table_of(found)
+    assert rows[0] == ("of 600 rows of 300 persons", "model", "95 % interval", "constant")
+    figures = {row[0]: row[1:] for row in rows}
+    low, high = found["figures"]["auroc"]["interval"]
+    assert figures["area under the ROC curve"] == (
+        f"{found['figures']['auroc']['value']:.3f}",
+        f"{low:.3f} to {high:.3f}",
+        "0.500",
+    )
+    assert figures["calibration slope"][2] == "-"
+    assert len(table_of(found, brief=True)) < len(rows)
+    assert table_of({}) == said_first({}) == warnings_of({}) == []
+
+
+def test_rows_of_one_class_have_no_area_and_that_is_said() -> None:
+    found = of_two(truth=np.zeros(N, np.int64)).assess()
+    assert found["figures"]["auroc"]["value"] is None
+    assert found["better"] is None
+    assert said_first(found) == ["The 600 rows are all of one class, so the area under the ROC curve has no value."]
+    assert warnings_of(found) == []
+
+
 def test_where_there_is_nothing_to_find() -> None:
+    assert of_two(np.full(N, np.nan)).assess() == {}
+    assert of_two(np.zeros(0), np.zeros(0, np.int64)).assess() == {}
     assert class_figures(np.full((3, 1), np.nan), np.ones(3, int), 2) == {}
     found = class_figures(np.ones((3, 1)), np.ones(3, int), 2)
-    assert (found["auroc"], found["sensitivity"], found["constant_accuracy"]) == (None, 1, 1)
-    assert not no_better({**found, "accuracy": 1.0})  # nothing is left to be better at
-    assert real_figures(np.ones(2), np.full(2, np.inf)) == {"rmse": None, "r2": None, "mean_error": None}
-    assert real_figures(np.full(2, 3.0), np.ones(2)) == {"rmse": 2, "r2": None, "mean_error": 2}
-
-
-def test_a_rare_outcome_that_is_never_named() -> None:
-    found = class_figures(SCORES[:, None] - 100, TRUTH, 2)
-    accuracy = float(1 - TRUTH.mean())
-    assert (found["balanced_accuracy"], found["sensitivity"]) == (0.5, 0)
-    assert no_better({**found, "accuracy": accuracy})
-    assert not no_better({**found, "accuracy": accuracy + 0.06 * (1 - accuracy)})
-    (line,) = warnings_of({**found, "accuracy": accuracy})
-    assert line.startswith(f"the accuracy of {accuracy:.3f} is hardly better than saying the commonest class")
-    assert "choose a threshold" in line
-    assert "choose a threshold" not in warnings_of({**found, "auroc": 0.52, "accuracy": accuracy})[0]
-    assert in_words({**found, "accuracy": accuracy}).startswith(
-        "balanced accuracy 0.500, sensitivity 0.000, area under the ROC curve 0.7"
+    assert (found["auroc"], found["sensitivity"], found["specificity"], found["constant_accuracy"]) == (
+        None,
+        1,
+        None,
+        1,
     )
+    one = of_two(np.zeros(1), np.ones(1, np.int64)).assess()
+    assert (one["resamples"], one["figures"]["accuracy"]["interval"]) == (0, None)
 
 
 def test_targets_of_which_the_median_is_fitted() -> None:
-    targets = RNG.exponential(size=5000)
-    found = real_figures(np.full(5000, np.median(targets)), targets)
-    assert found["mean_error"] == pytest.approx(np.median(targets) - targets.mean())
+    targets = RNG.exponential(size=1000)
+    found = ScoredSample(np.full((1000, 1), np.median(targets)), targets).assess()
+    figures = found["figures"]
+    assert figures["mean_error"]["value"] == pytest.approx(np.median(targets) - targets.mean())
+    assert figures["mae"]["constant"] == pytest.approx(figures["mae"]["value"])
+    assert figures["rmse"]["constant"] == pytest.approx(targets.std())
+    assert figures["r2"]["constant"] == pytest.approx(0, abs=1e-12)
+    assert "R2 -0." in said_first(found)[0]
     (line,) = warnings_of(found)
     assert "its predictions are too low by 0.3" in line
-    assert in_words(found).endswith(f"mean error {found['mean_error']:.3g}")
-    assert warnings_of({"rmse": 1.0, "r2": 0.3, "mean_error": 0.1}) == warnings_of({"r2": None}) == []
+    good = ScoredSample(targets[:, None] + 0.1, targets).assess()
+    assert said_first(good) == warnings_of(good) == []
 
 
-def test_a_line_says_nothing_that_accuracy_says() -> None:
-    alike = {"constant_accuracy": 0.1, "balanced_accuracy": 0.931}
-    assert in_words({**alike, "accuracy": 0.93}) == ""
-    assert in_words({**alike, "accuracy": 0.95}) == "balanced accuracy 0.931"
+def test_groups_that_are_too_small_are_merged_and_never_follow_from_the_others() -> None:
+    groups = np.array(["a"] * 400 + ["b"] * 185 + ["c"] * 9 + [""] * 6)
+    found = of_two().grouped(groups, "ward", None, 10)
+    assert {name: one["rows"] for name, one in found.items()} == {"a": 400, "b": 185, "(empty), c": 15}
+    assert found["a"]["figures"] == of_two(SCORES[:400], TRUTH[:400]).assess()["figures"]
+    # Nine alone would follow from all and the others, so the next one goes with them.
+    lone = of_two().grouped(np.where(groups == "", "b", groups), "ward", None, 10)
+    assert {name: one["rows"] for name, one in lone.items()} == {"a": 400, "b, c": 200}
+    # Twelve rows are of six persons.
+    persons = of_two(persons=np.arange(N) // 2).grouped(np.where(np.arange(N) < 12, "x", "y"), "ward", None, 10)
+    assert [*persons] == ["x, y"]
+    rows = table_of_groups("ward", found)
+    assert [row[0] for row in rows] == ["by ward", "a", "b", "(empty), c"]
+    assert rows[0][1:4] == ("rows", "ROC area", "outcome")
+    with pytest.raises(DataError, match="at most 50 groups, found 600 different cells in 'number'"):
+        of_two().grouped(np.arange(N).astype(str), "number", None, 10)
+    with pytest.raises(DataError, match="at least 10 in a group, found 9 in all of 'ward'; give more rows"):
+        of_two(SCORES[:9], TRUTH[:9]).grouped(groups[:9], "ward", None, 10)
+
+
+def test_the_threshold_that_costs_least_is_the_best_of_all() -> None:
+    sample = of_two()
+    found = sample.cheapest({"false_negative": 10})
+    p, ill = expit(SCORES), TRUTH == 1
+
+    def cost(threshold: float) -> float:
+        return float((10 * (ill & (p <= threshold)) + (~ill & (p > threshold))).mean())
+
+    assert found["cost"] == pytest.approx(cost(found["threshold"]))
+    assert found["cost"] == pytest.approx(min(cost(one) for one in [0, 1, *p, *(p + 1e-9)]))
+    assert found["constant_cost"] == pytest.approx(min(cost(0), cost(1)))
+    assert sample.cheapest({})["cost"] == pytest.approx(
+        min(float(((p > one) != ill).mean()) for one in [0, 1, *p, *(p + 1e-9)])
+    )
+
+
+def test_what_has_no_probabilities_has_no_threshold() -> None:
+    hinge = ScoredSample(SCORES[:, None], TRUTH, ("no", "yes"))
+    assert "brier" not in hinge.assess()["figures"]
+    assert hinge.assess()["figures"]["auroc"]["value"] == pytest.approx(roc_auc_score(TRUTH, SCORES))
+    for call in (lambda: hinge.assess(0.2), lambda: hinge.cheapest({})):
+        with pytest.raises(CallerError, match="needs probabilities of two classes, found a model of a loss that knows"):
+            call()
+    with pytest.raises(CallerError, match="found a model of real targets"):
+        ScoredSample(SCORES[:, None], SCORES).assess(0.5)
+    with pytest.raises(CallerError, match="cost: expected false_negative or false_positive, found 'false'"):
+        of_two().cheapest({"false": 1})
+    with pytest.raises(CallerError, match="cost: expected numbers above 0, found -1"):
+        of_two().cheapest({"false_negative": -1.0})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.studies.test_scores import summary
+from tests.unit.studies.test_scores import figure, summary
 
 import gossamer as gs
 from gossamer.cli.main import main
@@ -154,25 +154,43 @@ def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) 
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.90), with_noise=(0.79, 0.89)))
     assert "Privacy costs 1.0 points of accuracy, which is no more than seeds differ" in said[1]
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81)))
-    assert said[1].startswith("Privacy costs no accuracy here")
+    assert said[1].startswith("Privacy costs no accuracy that these test rows show")
 
 
 def test_models_that_say_the_same_of_every_row_price_nothing(tmp_path: Path) -> None:
     """Of an outcome of one in twenty: accuracies of 0.95 are those of a constant, whatever the noise is."""
 
     def of(accuracy: float) -> Any:
-        row = {"test_accuracy": accuracy, "mean_model_test_accuracy": accuracy, "test_constant_accuracy": 0.95}
-        return scores_of([summary(row)], shared=True)
+        row = {"test_accuracy": accuracy, "mean_model_test_accuracy": accuracy}
+        return scores_of([summary(row, accuracy=figure(accuracy, 0.95))], shared=True)
 
     constant = {"without-noise": of(0.95), "with-noise": of(0.951)}
     said = in_words(replace(made_up(tmp_path), scores=constant))
-    assert said[1].startswith(
-        "No model here, with noise or without, is better than one that says the same of every row"
-    )
+    assert said[1].startswith("No model here, with noise or without, is better than saying the same of every row")
     assert "costs no accuracy" not in " ".join(said)
     assert not constant["with-noise"].as_dict()["better_than_constant"]
     said = in_words(replace(made_up(tmp_path), scores={**constant, "without-noise": of(0.98)}))
-    assert said[1].endswith("With noise the model is no better than one that says the same of every row.")
+    assert said[1].endswith("With noise the model is no better than saying the same of every row.")
+
+
+def test_no_band_of_a_price_is_narrower_than_what_test_rows_tell(tmp_path: Path) -> None:
+    row = {"test_accuracy": 0.92, "mean_model_test_accuracy": 0.92}
+    runs = {
+        "without-noise": [summary(row, None, auroc=figure(0.74, 0.5, 0.05))],
+        "with-noise": [summary(row, 2.0, auroc=figure(area, 0.5, 0.06)) for area in (0.70, 0.72)],
+    }
+    scores = {name: scores_of(some, shared=True) for name, some in runs.items()}
+    found = replace(made_up(tmp_path), scores=scores)
+    said = in_words(found)
+    assert said[1] == (
+        "Privacy costs 0.03 of area under the ROC curve, which is less than test rows tell: 0.740 (0.690 to 0.790) as "
+        "a federation without noise, and 0.710 (0.640 to 0.780) as a federation with noise."
+    )
+    (point,) = found.points
+    assert (point.low, point.high) == (pytest.approx(0.64), pytest.approx(0.78))
+    drawn = found.figure()
+    assert drawn is not None
+    assert "always the same: 0.5" in drawn.description
 
 
 def test_a_regression_is_priced_in_loss_and_its_fit_is_said(tmp_path: Path) -> None:

@@ -9,10 +9,23 @@ import pytest
 from gossamer.studies.study import Scores, scores_of
 
 
-def summary(metrics: dict[str, Any], epsilon: float | None = 1.0, status: str = "finished") -> dict[str, Any]:
+def figure(value: float, constant: float, wide: float = 0.01) -> dict[str, Any]:
+    gain = value - constant
+    return {
+        "value": value,
+        "interval": [value - wide, value + wide],
+        "constant": constant,
+        "gain": [gain - wide, gain + wide],
+    }
+
+
+def summary(
+    metrics: dict[str, Any], epsilon: float | None = 1.0, status: str = "finished", **figures: Any
+) -> dict[str, Any]:
     guarantee = {"epsilon": epsilon, "delta": None if epsilon is None else 1e-4}
     return {
         "metrics": metrics,
+        **({"scores": {"figures": figures}} if figures else {}),
         "nodes": 3,
         "virtual_seconds": 10.0,
         "bytes": 2**20,
@@ -57,3 +70,19 @@ def test_the_weakest_guarantee_counts() -> None:
     row = {"test_accuracy": 0.1, "mean_model_test_accuracy": 0.1}
     assert scores_of([summary(row, 1.0), summary(row, 2.0)], shared=True).epsilon == 2.0
     assert scores_of([summary(row, 1.0), summary(row, None)], shared=True).epsilon is None
+
+
+def test_two_classes_are_compared_by_the_area_under_the_curve() -> None:
+    """Whatever their accuracy, which is that of a constant here."""
+    row = {"test_accuracy": 0.92, "mean_model_test_accuracy": 0.92}
+    runs = [summary(row, auroc=figure(area, 0.5, 0.03), accuracy=figure(0.92, 0.92)) for area in (0.6, 0.7)]
+    found = scores_of(runs, shared=True)
+    assert (found.kind, found.score.mean, found.constant) == ("auroc", pytest.approx(0.65), 0.5)
+    assert found.interval == (pytest.approx(0.57), pytest.approx(0.73))
+    assert found.better
+    assert found.rank == pytest.approx(-0.65)
+    assert found.figures()["95 %"] == "0.570 to 0.730"
+    assert not scores_of([summary(row, auroc=figure(0.52, 0.5, 0.03))], shared=True).better
+    own = [one | {"scores": {**one["scores"], "nodes": {"auroc": 0.55}}} for one in runs]
+    assert scores_of(own, shared=False).score.mean == pytest.approx(0.55)
+    assert scores_of(runs, shared=False).kind == "accuracy"

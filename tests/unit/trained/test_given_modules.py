@@ -82,7 +82,7 @@ def test_a_given_module_is_asked_for_again(module: Any, x: np.ndarray[Any, Any],
     loaded = gs.load_model(tmp_path / "out", module=module)
     found, figures = result.predict(x), result.model.evaluate(x, Y)
     np.testing.assert_array_equal(loaded.predict(x).scores, found.scores)
-    assert figures["accuracy"] == np.mean(found.values == Y)
+    assert figures["figures"]["accuracy"]["value"] == np.mean(found.values == Y)
     right = found.probabilities
     program = torch.export.load(loaded.export("torch", tmp_path)).module()
     np.testing.assert_allclose(program(torch.tensor(x)).numpy(), right, rtol=0, atol=1e-6)
@@ -121,6 +121,6 @@ def test_a_regression_from_memory() -> None:
     model = gs.run(QUICK, data=gs.Data(X, X[:, 1], task="regression")).model
     found = model.evaluate(X, X[:, 1])
     errors = model.predict(X).values - X[:, 1]
-    assert found["rmse"] == pytest.approx(np.sqrt(np.square(errors).mean()), rel=1e-6)
+    assert found["figures"]["rmse"]["value"] == pytest.approx(np.sqrt(np.square(errors).mean()), rel=1e-6)
     with pytest.raises(DataError, match="expected numbers as targets"):
         model.evaluate(X[:1], ["much"])

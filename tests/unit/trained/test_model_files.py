@@ -232,7 +232,7 @@ def test_a_private_scale_is_in_the_card(tmp_path: Path) -> None:
     assert said["age"].range is not None
     with pytest.warns(gs.RunWarning, match="values outside") if _outside(said, rows[300:]) else nullcontext():
         found = result.model.evaluate(test)
-    assert found["accuracy"] == result.summary["metrics"]["mean_model_test_accuracy"]
+    assert found["figures"]["accuracy"]["value"] == result.summary["metrics"]["mean_model_test_accuracy"]
     assert found["loss"] == pytest.approx(result.summary["metrics"]["mean_model_test_loss"], rel=1e-5)
 
 

@@ -13,7 +13,7 @@ from tests.reference import wards
 import gossamer as gs
 from gossamer.data.columns import Column
 from gossamer.data.declaration import Declaration
-from gossamer.errors import DataError, RunWarning
+from gossamer.errors import CallerError, DataError, RunWarning
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model
@@ -125,25 +125,66 @@ def test_an_evaluation_counts_what_is_right() -> None:
     losses = [math.log1p(math.exp(scores[0])), math.log1p(math.exp(-scores[1])), math.log1p(math.exp(scores[2]))]
     found = model().evaluate(table)
     assert SCORE < 0 < scores[2]
-    assert found == {
-        "rows": 3,
-        "loss": pytest.approx(np.mean(losses), abs=1e-6),
-        "accuracy": pytest.approx(1 / 3),
-        "constant_accuracy": pytest.approx(2 / 3),
-        "balanced_accuracy": pytest.approx((1 / 2 + 0) / 2),
-        "sensitivity": 0,
-        "auroc": pytest.approx((1 / 2 + 0) / 2),  # of the two who are not ill one has the same score, one a higher
+    assert (found["rows"], found["loss"]) == (3, pytest.approx(np.mean(losses), abs=1e-6))
+    expected = {
+        "accuracy": (1 / 3, 2 / 3),
+        "balanced_accuracy": ((1 / 2 + 0) / 2, 1 / 2),
+        "sensitivity": (0, 0),
+        "auroc": ((1 / 2 + 0) / 2, 1 / 2),  # of the two who are not ill one has the same score, one a higher
     }
+    for name, (value, constant) in expected.items():
+        assert found["figures"][name]["value"] == pytest.approx(value)
+        assert found["figures"][name]["constant"] == pytest.approx(constant)
 
 
 def test_an_evaluation_of_a_regression() -> None:
     table = [{**ROW, "ill": "1.5"}, {**ROW, "ill": "-2"}]
     errors = np.array([SCORE - 1.5, SCORE + 2])
     found = model("squared").evaluate(table)
-    assert found["rmse"] == pytest.approx(np.sqrt(np.square(errors).mean()), abs=1e-6)
-    assert found["r2"] == pytest.approx(1 - np.square(errors).sum() / (2 * 1.75**2), abs=1e-6)
+    value = {name: one["value"] for name, one in found["figures"].items()}
+    assert value["rmse"] == pytest.approx(np.sqrt(np.square(errors).mean()), abs=1e-6)
+    assert value["mae"] == pytest.approx(np.abs(errors).mean(), abs=1e-6)
+    assert value["r2"] == pytest.approx(1 - np.square(errors).sum() / (2 * 1.75**2), abs=1e-6)
     assert found["loss"] == pytest.approx(np.square(errors).mean() / 2, abs=1e-6)
-    assert model("squared").evaluate([{**ROW, "ill": "1"}])["r2"] is None
+    assert model("squared").evaluate([{**ROW, "ill": "1"}])["figures"]["r2"]["value"] is None
+
+
+def test_an_evaluation_by_groups_at_a_threshold_and_by_cost() -> None:
+    table = [
+        {
+            **ROW,
+            "ill": "yes" if i % 3 else "no",
+            "sex": "female" if i % 2 else "male",
+            "age": str(i),
+            "ward": f"{i % 2}",
+        }
+        for i in range(60)
+    ]
+    with pytest.warns(RunWarning, match="no better than saying the same"):
+        found = model().evaluate(table, by=["sex", "ward"], threshold=0.25, cost={"false_negative": 3})
+    assert found["threshold"] == 0.25
+    assert {name: one["rows"] for name, one in found["groups"]["sex"].items()} == {"female": 30, "male": 30}
+    assert [*found["groups"]["ward"]] == ["0", "1"]  # a column that is no feature
+    assert found["groups"]["sex"]["male"]["threshold"] == 0.25
+    assert found["cost"]["false_negative"] == 3
+    with pytest.warns(RunWarning, match="no better than saying the same"):
+        cheapest = model().evaluate(table, cost={"false_negative": 3})
+    assert cheapest["threshold"] == cheapest["cost"]["threshold"]
+    with pytest.raises(DataError, match="no column 'region'; its columns are"):
+        model().evaluate(table, by="region")
+    with pytest.raises(CallerError, match=r"needs probabilities of two classes, found a model of real targets"):
+        model("squared").evaluate([{**ROW, "ill": "1"}], threshold=0.5)
+
+
+def test_an_evaluation_resamples_persons_where_rows_name_them() -> None:
+    known = model()
+    known.card = known.card.model_copy(update={"data": known.card.data.model_copy(update={"person": "who"})})
+    table = [{**ROW, "ill": "yes" if i % 2 else "no", "age": str(i), "who": str(i // 4)} for i in range(20)]
+    assert known.evaluate(table)["persons"] == 5
+    assert known.evaluate([{name: row[name] for name in row if name != "who"} for row in table])["persons"] is None
+    table[7]["who"] = ""
+    with pytest.raises(DataError, match="row 8 of 20: 'who' names persons, and is empty; fill it in"):
+        known.evaluate(table)
 
 
 def without(name: str) -> dict[str, str]:
@@ -244,4 +285,6 @@ def test_an_archive_needs_no_targets(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected arrays train_features and train_targets"):
         flat().evaluate(tmp_path / "new.npz")
     np.savez(tmp_path / "both.npz", features=np.array([[10.0, 20], [5, 0]]), targets=[0.5, 1])
-    assert flat().evaluate(tmp_path / "both.npz")["rmse"] == pytest.approx(0.5 / math.sqrt(2), abs=1e-6)
+    assert flat().evaluate(tmp_path / "both.npz")["figures"]["rmse"]["value"] == pytest.approx(
+        0.5 / math.sqrt(2), abs=1e-6
+    )

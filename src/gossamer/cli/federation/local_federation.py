@@ -48,7 +48,7 @@ from gossamer.experiment.specs.spec_file import write_spec
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
-from gossamer.objectives.scores import of_metrics, warnings_of
+from gossamer.objectives.score_words import said_first, table_of, warnings_of
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation, without_late
 from gossamer.protocol.node import Node
@@ -57,6 +57,7 @@ from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.trained.card import ARRAYS, saved
 from gossamer.trained.card import FILE as CARD
+from gossamer.trained.model import assessed
 
 # Policies of a federation on one machine: what owners would write who want just this run.
 
@@ -326,9 +327,12 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
             found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
-    warn([*troubles(ended, experiment.private), *warnings_of(of_metrics(found.metrics))])
+    warn(troubles(ended, experiment.private))
     if found.model is not None:
-        card = card_of(federation.prepared)
+        card, prepared = card_of(federation.prepared), federation.prepared
+        data = prepared.dataset
+        document["scores"] = assessed(card, prepared.objective, found.model, data.test, data.test_persons)
+        warn(warnings_of(document["scores"]))
         write_own(out / CARD, card.to_json(indent=2) + "\n")
         write_own(out / ARRAYS, saved(found.model, card))
     document |= ended | {"failed": dict(found.failed)}
@@ -357,8 +361,12 @@ def _report(document: Mapping[str, Any]) -> str:
     privacy = [summary["privacy"] for summary in document["parties"].values()]
     said = dict.fromkeys(line for found in privacy for line in found.get("said", ()))
     guarantees = "\n".join(wrapped(text) for text in said)
+    scores = document.get("scores", {})
+    judged = "".join(f"\n{wrapped(line)}\n" for line in said_first(scores))
+    tested = f"\n\n{table(table_of(scores, brief=True))}" if scores else ""
     return (
-        f"\n{table(rows)}\n\nmodel of the run: {metrics}\n\n{guarantees}\n\nFolder: {document['folder']}\n"
+        f"{judged}\n{table(rows)}\n\nmodel of the run: {metrics}{tested}\n\n{guarantees}\n\n"
+        f"Folder: {document['folder']}\n"
         f"Next: gossamer report {shlex.quote(document['folder'])}/*/{STATE}"
     )
 

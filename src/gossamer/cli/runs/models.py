@@ -6,13 +6,15 @@ import argparse
 import csv
 import hashlib
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from gossamer.cli.printing import answered, say, table
-from gossamer.errors import CallerError, counted
+from gossamer.cli.printing import answered, say, table, wrapped
+from gossamer.errors import CallerError, counted, shortened
 from gossamer.files import make_own_folder, to_json, write_own
+from gossamer.objectives.score_words import reliability_table, said_first, table_of, table_of_groups
 from gossamer.trained.averaging import Saved, average
 from gossamer.trained.card import ARRAYS, FILE, saved
 from gossamer.trained.model import TARGETS, Predictions, export_model, load_model
@@ -88,16 +90,41 @@ def _table(found: Predictions) -> str:
 def evaluate_command(options: argparse.Namespace) -> int:
     """Print the figures."""
 
-    found = load_model(options.results).evaluate(options.data)
-    figures = [
-        f"{name} {value:,}" if name == "rows" else f"{name.replace('_', ' ')} {_figure(value)}"
-        for name, value in found.items()
-    ]
-    return answered(options, found, ", ".join(figures))
+    found = load_model(options.results).evaluate(
+        options.data,
+        by=options.by,
+        threshold=options.threshold,
+        cost=_costs(options.cost) if options.cost else None,
+        least=options.least_rows,
+    )
+    parts = [*map(wrapped, said_first(found)), f"loss {found['loss']:.4g}, as it was minimised"]
+    parts += [table(table_of(found))] if "figures" in found else []
+    if "reliability" in found:
+        parts.append(table(reliability_table(found)))
+    if (cost := found.get("cost")) is not None:
+        parts.append(
+            wrapped(
+                f"A threshold of {cost['threshold']:.4g} costs least on these rows: {cost['cost']:.4g} a row, where "
+                f"the cheaper of always and never costs {cost['constant_cost']:.4g}. It was chosen by these rows, so "
+                "on others it will cost more."
+            )
+        )
+    parts += [table(table_of_groups(column, groups)) for column, groups in found.get("groups", {}).items()]
+    return answered(options, found, "\n\n".join(parts))
 
 
-def _figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+def _costs(texts: Sequence[str]) -> dict[str, float]:
+    """Costs by what they are of."""
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise CallerError(
+                f"--cost: expected a number, such as false_negative=10, found {shortened(text)}; give one"
+            ) from None
+    return found
 
 
 def export_command(options: argparse.Namespace) -> int:

@@ -119,7 +119,7 @@ def run_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.preparation.ending import made
     from gossamer.experiment.results.observer import remark
     from gossamer.experiment.results.summary import troubles
-    from gossamer.objectives.scores import of_metrics, warnings_of
+    from gossamer.objectives.score_words import warnings_of
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
     out, start = made_by(options)
@@ -139,7 +139,7 @@ def run_command(options: argparse.Namespace) -> int:
     answered(options, result.summary, _report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
-    warn(warnings_of(of_metrics(result.summary["metrics"])))
+    warn(warnings_of(result.summary.get("scores", {})))
     warn(remark(result.summary))
     if short := result.summary.get("shortfall"):
         say(f"gossamer: {result.summary['status']}: {made(short)}")
@@ -217,7 +217,7 @@ def _goes_on(out: Path) -> str:
 
 
 def _report(result: Result, words: Words, repeated: Path | None) -> str:
-    from gossamer.objectives.scores import in_words, of_metrics
+    from gossamer.objectives.score_words import said_first, table_of
 
     summary = result.summary
     privacy, owners = summary["privacy"], summary.get("owners", {})
@@ -229,16 +229,17 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
             (f"{name} ({owners[name]})" if name in owners else name, str(entry["releases"]), epsilon(entry["epsilon"]))
             for name, entry in privacy["nodes"].items()
         ]
-    line = in_words(of_metrics(summary["metrics"]))
-    fit = f"test {line}, of the run's model\n" if line else ""
+    scores = summary.get("scores", {})
+    judged = "".join(f"\n{wrapped(line)}\n" for line in said_first(scores))
+    tested = f"\n{table(table_of(scores, brief=True))}\n" if scores else ""
     again = ""
     if repeated is not None:
         again = f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
     return (
-        f"\n{summary['algorithm']}: {words.parties(summary['nodes'])} made {counted(summary['updates'], words.made)} "
-        f"and sent {counted(summary['messages'], 'message')} in {summary['virtual_seconds']:g} virtual seconds "
-        f"({result.timing['run_seconds']:.1f} s here)\n"
-        f"{describe_row(result.metrics[-1], words)}\n{fit}"
+        f"{judged}\n{summary['algorithm']}: {words.parties(summary['nodes'])} made "
+        f"{counted(summary['updates'], words.made)} and sent {counted(summary['messages'], 'message')} in "
+        f"{summary['virtual_seconds']:g} virtual seconds ({result.timing['run_seconds']:.1f} s here)\n"
+        f"{describe_row(result.metrics[-1], words)}\n{tested}"
         f"{_personal(summary.get('personalisation'))}{_held_out(summary.get('private_evaluation'))}\n"
         f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}{below(words)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"

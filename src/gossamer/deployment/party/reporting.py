@@ -38,6 +38,7 @@ from gossamer.runtimes.mqtt.certificates import expiry
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.trained.card import ARRAYS, saved
 from gossamer.trained.card import FILE as CARD
+from gossamer.trained.model import assessed
 from gossamer.version import __version__, source_hash
 
 # Results of a party at the end of its part in a run: the model that it would deploy, a personal one, and a summary.
@@ -67,6 +68,7 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         "parameters": prepared.objective.size,
         "privacy": held.describe(),
         "metrics": _tested(held, model),
+        **_scores(held, model),
         **(_personalised(folder, held, model) if host.finished else {}),
     }
     folder.write("summary.json", to_json(summary, indent=2) + "\n")
@@ -115,6 +117,13 @@ def _tested(held: DataHeld, model: FloatArray) -> dict[str, float]:
     """Test the model on this party's own test examples, if it has any: for itself alone."""
     found = {} if held.test is None else tested(held.agreed.prepared, model, held.test)
     return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _scores(held: DataHeld, model: FloatArray) -> dict[str, Any]:
+    """Scores of the model on this party's own test examples, with intervals: for itself alone, as they are exact."""
+    prepared = held.agreed.prepared
+    found = {} if held.test is None else assessed(card_of(prepared), prepared.objective, model, held.test)
+    return {"scores": found} if found else {}
 
 
 def tested(prepared: Prepared, model: FloatArray, test: Split) -> dict[str, float]:

@@ -19,7 +19,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Objective
-from gossamer.objectives.scores import Fit, fit_figures
+from gossamer.objectives.scores import fit_figures
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 
@@ -162,7 +162,7 @@ class Evaluator(Kept, Observer):
     spent : callable
         The largest epsilon that nodes have spent so far, or None.
     publish : callable
-        Called with each row of metrics, and figures of a regression's fit.
+        Called with each row of metrics.
     updated : callable
         Called with the number of updates after each.
     measure : callable, optional
@@ -174,7 +174,7 @@ class Evaluator(Kept, Observer):
         Figures of each node's model that was tested last, by its name.
     """
 
-    changing = ("seconds_looks", "update_looks", "seen", "last", "fit", "scores", "_measured")
+    changing = ("seconds_looks", "update_looks", "seen", "last", "scores", "_measured")
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Evaluator(Kept, Observer):
         plan: Plan,
         simulator: Observed,
         spent: Callable[[], float | None],
-        publish: Callable[[Row, Fit], None],
+        publish: Callable[[Row], None],
         updated: Callable[[int], None],
         measure: Measure | None = None,
     ) -> None:
@@ -196,7 +196,6 @@ class Evaluator(Kept, Observer):
             self.every_updates = max(1, plan.updates // LOOKS)
         self.seconds_looks, self.update_looks, self.seen = 0, 1, 0
         self.last: Row | None = None
-        self.fit: Fit = {}
         self.scores: dict[str, dict[str, float]] = {}
         self._measured: dict[str, float] | None = None
 
@@ -270,7 +269,7 @@ class Evaluator(Kept, Observer):
                 "epsilon_so_far": self.spent(),
             }
             self.last = row
-            self.publish(row, self.fit)
+            self.publish(row)
         return self.last
 
     def metrics(self) -> dict[str, float | None]:
@@ -278,14 +277,12 @@ class Evaluator(Kept, Observer):
         nodes, test = self.simulator.present, self.prepared.dataset.test
         model_of, output = self.prepared.algorithm.model_of, self.prepared.algorithm.output
         mean = np.asarray(output(nodes).values)
-        holders = [name for name in self.prepared.cast.holders if name in nodes] or list(nodes)
-        chosen = self._chosen(holders)
+        holders, chosen = self._tested(nodes)
         own = np.stack([model_of(nodes[name]).values for name in chosen])
         scores = self.prepared.objective.evaluate(np.concatenate([own, mean[None]]), test)
         accuracies, losses = scores.accuracy[:-1], scores.loss[:-1]
         self.scores = _by_node(chosen, losses, accuracies if self.prepared.dataset.classes is not None else None)
-        self.fit = fit_figures(self.prepared.objective, mean, self.prepared.dataset)
-        found = {
+        found: dict[str, float | None] = {
             "test_accuracy": float(accuracies.mean()),
             "mean_model_test_accuracy": float(scores.accuracy[-1]),
             "worst_node_test_accuracy": float(accuracies.min()),
@@ -297,14 +294,30 @@ class Evaluator(Kept, Observer):
             **self._public(mean),
             **self._of_units(nodes),
             **self._further(mean),
+            **fit_figures(self.prepared.objective, mean, self.prepared.dataset),
         }
         classes = self.prepared.dataset.classes is not None
         # Of a model that diverged a figure is not a number, which JSON has no word for.
         return {
-            name: value if np.isfinite(value) else None
+            name: value if value is not None and np.isfinite(value) else None
             for name, value in found.items()
             if classes or "accuracy" not in name
         }
+
+    def areas(self) -> list[float]:
+        """Area under the ROC curve of each node's own model, of two classes where nobody has a common model."""
+        data, objective = self.prepared.dataset, self.prepared.objective
+        if data.classes != 2 or self.plan.words.shared:
+            return []
+        nodes, model_of = self.simulator.present, self.prepared.algorithm.model_of
+        models = (model_of(nodes[name]).values for name in self._tested(nodes)[1])
+        found = [fit_figures(objective, np.asarray(model), data).get("test_auroc") for model in models]
+        return [area for area in found if area is not None]
+
+    def _tested(self, nodes: Mapping[str, Node]) -> tuple[list[str], list[str]]:
+        """Nodes that have models, and those of them whose own are tested."""
+        holders = [name for name in self.prepared.cast.holders if name in nodes] or list(nodes)
+        return holders, self._chosen(holders)
 
     def _public(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
         """Figures of the run's model on public examples, if there are some."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from gossamer.experiment.results.observer import Row
 from gossamer.experiment.results.results_folder import HISTOGRAMS, ResultsFolder
 from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
 from gossamer.notebooks import Rows, card
-from gossamer.objectives.scores import Fit
+from gossamer.objectives.score_words import Assessment
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.node import Node
@@ -34,7 +34,7 @@ from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
-from gossamer.trained.model import Model, Predictions
+from gossamer.trained.model import Model, Predictions, assessed
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -347,8 +347,8 @@ class RunRecords(Kept):
         Ranges of columns that were found privately.
     rows : list of dict
         A row an evaluation.
-    fit : dict
-        Further figures of a regression, of the moment of the last row.
+    scores : mapping
+        Scores of the run's model with their intervals, once the run is over; see `assess`.
     status : str
         State of the run, or why it ended.
     personal, diverged, shortfall : dict
@@ -360,7 +360,7 @@ class RunRecords(Kept):
         Release of parties' held-out examples, once it is made.
     """
 
-    changing = ("rows", "fit")
+    changing = ("rows",)
     prepared: Prepared
     plan: Plan
     simulator: Observed
@@ -369,7 +369,7 @@ class RunRecords(Kept):
     ready: float
     ranges: Mapping[str, float] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
-    fit: Fit = field(default_factory=dict)
+    scores: Assessment = field(default_factory=dict)
     status: str = "running"
     personal: dict[str, Any] = field(default_factory=dict)
     diverged: dict[str, Any] = field(default_factory=dict)
@@ -377,13 +377,20 @@ class RunRecords(Kept):
     book: Book | None = None
     held_out: HeldOutRelease | None = None
 
-    def add(self, row: Row, fit: Fit) -> None:
-        """Write down a row of metrics, how well a regression fits at that moment, and what the run is by now."""
+    def add(self, row: Row) -> None:
+        """Write down a row of metrics, and what the run is by now."""
         self.rows.append(row)
-        self.fit = fit
         if self.folder is not None:
             self.folder.add_metrics(self.rows)
         self.save()
+
+    def assess(self, areas: Sequence[float]) -> None:
+        """Score the run's model on the test examples, with intervals; ``areas`` under ROC curves are of nodes' own."""
+        prepared = self.prepared
+        data = prepared.dataset
+        found = assessed(self.card, prepared.objective, self.model, data.test, data.test_persons)
+        own = {"nodes": {"auroc": float(np.mean(areas)), "worst_auroc": min(areas)}} if areas else {}
+        self.scores = {**found, **own} if found else {}
 
     def after_restore(self) -> None:
         """Go on after these rows; later ones are cut off."""
@@ -419,7 +426,8 @@ class RunRecords(Kept):
         last = dict(self.rows[-1]) if self.rows else {}
         return {
             "gossamer": __version__,
-            **outcome(self.prepared, self.simulator, self.status, last, self.fit),
+            **outcome(self.prepared, self.simulator, self.status, last),
+            **({"scores": self.scores} if self.scores else {}),
             **self.diverged,
             **({"shortfall": self.shortfall} if self.shortfall else {}),
             **({"private_ranges": dict(self.ranges)} if self.ranges else {}),

@@ -21,7 +21,6 @@ from gossamer.experiment.preparation.planning import problem_of, proved
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import best_model, decisive, deviations, units_of
 from gossamer.experiment.specs.spec import of_others
-from gossamer.objectives.scores import Fit
 from gossamer.sides.ledger import MOST_NAMED
 from gossamer.trained.card import Card, PartCard, describe
 
@@ -132,8 +131,8 @@ _COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "
 """Of a row of metrics, what is no metric of a model."""
 
 
-def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
-    """Describe what was run and what became of it, by the ``last`` row of metrics, and the ``fit`` then."""
+def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe what was run and what became of it, by the ``last`` row of metrics."""
     spec = prepared.experiment
     return {
         **algorithm_of(prepared),
@@ -153,7 +152,7 @@ def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[
         **({"finished": dict(sorted(simulator.finished.items()))} if len(prepared.names) <= MOST_NAMED else {}),
         "ended": dict(sorted(Counter(simulator.finished.values()).items())),
         "gone": sorted(simulator.gone),
-        "metrics": {name: value for name, value in last.items() if name not in _COUNTS} | fit,
+        "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
         **own_figures(prepared, simulator),
     }
 

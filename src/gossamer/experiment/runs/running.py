@@ -62,7 +62,6 @@ from gossamer.experiment.runs.checkpoints import (
 from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile, Watched, listening, trackers_of
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
-from gossamer.objectives.scores import Fit
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.shards import Engine, Shards
@@ -154,8 +153,8 @@ class Run:
         self.records.book = self.book
         records, told = self.records, (self.node_records, listeners.progress, listeners.tracking)
 
-        def publish(row: Row, fit: Fit) -> None:  # those who are told know nothing of the evaluator: a run is no circle
-            records.add(row, fit)
+        def publish(row: Row) -> None:  # those who are told know nothing of the evaluator: a run is no circle
+            records.add(row)
             for one in told:
                 one.looked(row)
 
@@ -290,6 +289,7 @@ class Run:
         ended = self.plan.stop.virtual_seconds if records.status == "virtual_seconds" else None
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
         if self.sources.purpose == RUN:  # what is audited is released, and personal models are not
+            records.assess(self.evaluator.areas())
             if self.plan.held_out:
                 records.held_out = self._release()
             records.personal = personalised(self.prepared, self.simulator.present)
