@@ -71,7 +71,7 @@ MAY_IMPORT = {
     "runtimes/mqtt": "errors extras keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "verify": "",
-    "report": "arrays errors extras files version privacy",
+    "report": "arrays errors extras files version privacy objectives",
     "experiment": "",
     "experiment/specs": SPECS,
     "experiment/preparation": f"{SPECS} experiment/specs",

@@ -264,6 +264,7 @@ _SHARE = ("correct test examples", Shown.PRIVATE, "%")
 
 CURVES = (
     Curve("mean_model_test_accuracy", "Accuracy of the mean model", *_SHARE),
+    Curve("test_auroc", "Area under the ROC curve of the mean model", "area under the ROC curve", Shown.PRIVATE),
     Curve("worst_node_test_accuracy", "Accuracy of the worst node", *_SHARE),
     Curve("mean_model_test_loss", "Loss of the mean model", "loss per test example", Shown.PRIVATE),
     Curve("epsilon_so_far", "Epsilon spent", "epsilon", Shown.RELEASED),
@@ -277,7 +278,15 @@ def curves(records: Sequence[RunRecord]) -> Iterator[Figure]:
     for curve in CURVES:
         found = {axis: series_of(records, curve.column, axis) for axis in AXES}
         if any(found.values()):
-            yield _figure(curve, found)
+            ends = [one["interval"] for record in records if (one := _scored(record, curve)).get("interval")]
+            yield _figure(curve, found, [end for pair in ends for end in pair])
+
+
+def _scored(record: RunRecord, curve: Curve) -> Mapping[str, Any]:
+    """The figure of a curve at the end of a run, with its interval, if it has one."""
+    name = {"mean_model_test_accuracy": "accuracy", "test_auroc": "auroc"}.get(curve.column, "")
+    found: Mapping[str, Any] = record.scores.get("figures", {}).get(name, {})
+    return found
 
 
 def axes_of(figures: Sequence[Figure]) -> list[str]:
@@ -286,7 +295,8 @@ def axes_of(figures: Sequence[Figure]) -> list[str]:
     return [name for name in AXES.values() if name in known]
 
 
-def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]]) -> Figure:
+def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]], reached: Sequence[float]) -> Figure:
+    """Draw a curve; the axis of its values has all that was ``reached`` by intervals at the end, too."""
     alt = altair()
     rows = [row for axis, series in found.items() for one in series for row in one.rows(AXES[axis])]
     settings = list(dict.fromkeys(row["setting"] for row in rows))
@@ -302,8 +312,14 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]]) -> Figure:
         scale=alt.Scale(nice=False, zero=zero),
         axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)),
     )
+    values = [value for row in rows for key in ("value", "low", "high") if (value := row.get(key)) is not None]
+    # An axis that is narrower than the interval would show differences that test rows do not tell.
+    ends = {"domain": [min(*values, *reached), max(*values, *reached)]} if reached else {}
     value = alt.Y(
-        "value:Q", title=curve.unit, scale=alt.Scale(zero=zero), axis=alt.Axis(format=curve.format or alt.Undefined)
+        "value:Q",
+        title=curve.unit,
+        scale=alt.Scale(zero=zero, **ends),
+        axis=alt.Axis(format=curve.format or alt.Undefined),
     )
     tooltip = [
         alt.Tooltip("setting:N", title="run"),

@@ -37,6 +37,7 @@ from gossamer.report.model_card import described
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
 from gossamer.report.records import SCORES, SUMMARY, RunRecord, read_record
+from gossamer.report.scores import remarks, scores
 from gossamer.version import __version__
 
 FILE, PAPER, FIGURES = "report.html", "report.pdf", "report-figures"
@@ -86,8 +87,8 @@ def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: 
     With ``public``, it is without what tells of more than was released.
     """
     title = records[0].name if len(records) == 1 else f"{len(records)} runs"
-    scores = _scores([record.summary for record in records], SCORES, public)
-    rows = [_row(record, public, scored) for record, scored in zip(records, scores, strict=True)]
+    cells = _scores([record.summary for record in records], SCORES, public)
+    rows = [_row(record, public, scored) for record, scored in zip(records, cells, strict=True)]
     sections = sections_of(records, public=public, before=before)
     return Page(title, "Runs", rows, notes(records, public=public), sections, public, described(records))
 
@@ -96,7 +97,7 @@ def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], pu
     """Cells of the scores that some of the ``summaries`` hold, by the heading of their column; none in public."""
     metrics = [{} if public else summary.get("metrics") or {} for summary in summaries]
     held = {name: said for name, said in words.items() if any(one.get(name) is not None for one in metrics)}
-    form = {name: share if name.endswith(("accuracy", "sensitivity")) else decimal for name in held}
+    form = {name: share if name.endswith(("accuracy", "sensitivity", "specificity")) else decimal for name in held}
     return [{said: form[name](one.get(name)) for name, said in held.items()} for one in metrics] or [{}] * len(
         summaries
     )
@@ -140,7 +141,8 @@ def notes(records: Sequence[RunRecord], *, public: bool = False) -> list[str]:
     """Return what a reader of the runs must know before comparing them, a sentence each."""
     hidden = [record for record in records if public and record.secret_schedule]
     told = [record for record in records if record not in hidden]
-    said = [
+    said = [] if public else remarks(records)
+    said += [
         f"{record.name} is without its course: the guarantee holds only if nobody learns times, and numbers of "
         "messages and updates, which tell whom the server drew."
         for record in hidden
@@ -180,7 +182,7 @@ def _told(records: Sequence[RunRecord], public: bool) -> list[RunRecord]:
 Maker = Callable[[Sequence[RunRecord], bool], PageSection | None]
 """(runs, whether only what is public or released may be shown) -> the section, or None if there is nothing for it."""
 
-SECTIONS: tuple[Maker, ...] = (privacy, progress, nodes)
+SECTIONS: tuple[Maker, ...] = (scores, privacy, progress, nodes)
 """Makers of all sections, in order."""
 
 

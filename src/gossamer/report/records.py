@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gossamer.errors import DataError, shortened
 from gossamer.files import MOST_RECORDS, elsewhere, read_text
+from gossamer.report.scores import check_scores
 
 # An epoch is a pass of all nodes together over all shards, in expectation, as in `algorithms.learning_rate`. Of node i
 # with n_i examples the ledger has the rate p_i = b / n_i at which each release samples, and how many releases there
@@ -103,6 +104,12 @@ class RunRecord:
         found: Mapping[str, Any] = self.summary["privacy"]["guarantee"]
         return found
 
+    @property
+    def scores(self) -> Mapping[str, Any]:
+        """Scores of the run's model with their intervals; empty where there are none."""
+        found: Mapping[str, Any] = self.summary.get("scores", {})
+        return found
+
 
 def read_records(folders: Sequence[Path]) -> list[RunRecord]:
     """Return the runs of ``folders``, by names that tell them apart.
@@ -161,6 +168,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         _check_numbers(summary, _NUMBERS)
         _check_numbers(summary["privacy"]["guarantee"], _PROVED)
         _check_numbers(summary.get("metrics") or {}, ("test_accuracy", *SCORES))
+        check_scores(summary.get("scores", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "
@@ -177,9 +185,12 @@ SCORES = {
     "test_constant_accuracy": "accuracy of the commonest class",
     "test_balanced_accuracy": "balanced accuracy",
     "test_sensitivity": "sensitivity",
+    "test_specificity": "specificity",
     "test_auroc": "area under the ROC curve",
+    "test_average_precision": "average precision",
     "test_rmse": "RMSE",
     "test_r2": "R2",
+    "test_mae": "mean absolute error",
     "test_mean_error": "mean error",
 }
 """Scores among the metrics of a summary, in words."""

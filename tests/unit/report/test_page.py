@@ -131,7 +131,7 @@ def test_a_public_report_hides_the_course_of_secret_cohorts_alone(tmp_path: Path
     assert [section.name for section in page.sections] == ["privacy"]
     assert "is without its course" in page.notes[0]
     assert all(page.overview[0][cell] == "-" for cell in COURSE)
-    assert {section.name for section in page_of_runs(one).sections} == {"privacy", "figures", "nodes"}
+    assert {section.name for section in page_of_runs(one).sections} == {"scores", "privacy", "figures", "nodes"}
     assert all(cell != "-" for name, cell in page_of_runs(one).overview[0].items() if name in COURSE)
     compared = page_of_runs(both, public=True)
     drawn = {str(row) for section in compared.sections[1:] for figure in section.figures for row in figure.rows}

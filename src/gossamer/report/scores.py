@@ -1,0 +1,123 @@
+"""Scores of runs with their intervals, beside those of the constant predictor, and how right probabilities were.
+
+Axes reach as far as intervals do, and shares have the whole of theirs, so no figure makes more of a difference than the
+test rows tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gossamer.objectives.score_words import LABELS, said_first
+from gossamer.report.drawing import COLOURS, Figure, PageSection, Shown, altair
+
+if TYPE_CHECKING:
+    from gossamer.report.records import RunRecord
+
+_DRAWN = (
+    "auroc",
+    "average_precision",
+    "accuracy",
+    "balanced_accuracy",
+    "sensitivity",
+    "specificity",
+    "ppv",
+    "npv",
+    "r2",
+)
+"""Figures of one scale, on which 1 is perfect."""
+
+
+def check_scores(found: Mapping[str, Any]) -> None:
+    """Raise a `TypeError`, `ValueError` or `KeyError` if these scores of a summary are not what a run writes."""
+    said_first(found)
+    _intervals("", found)
+    _reliability("", found)
+
+
+def _intervals(run: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for name in _DRAWN:
+        one = found.get("figures", {}).get(name)
+        if one is None or one["value"] is None or one["interval"] is None:
+            continue
+        low, high = map(float, one["interval"])
+        row = {"run": run, "figure": LABELS[name].words, "value": float(one["value"]), "low": low, "high": high}
+        rows.append(row | ({} if one["constant"] is None else {"constant": float(one["constant"])}))
+    return rows
+
+
+def _reliability(run: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"run": run, "predicted": float(mean), "came": float(share), "rows": float(rows)}
+        for mean, share, rows in found.get("reliability", ())
+    ]
+
+
+def remarks(records: Sequence[RunRecord]) -> list[str]:
+    """Return what must be known before any score is looked at, by run."""
+    return [f"{record.name}: {line}" for record in records for line in said_first(record.scores)]
+
+
+def scores(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+    """Return what test examples tell of the runs' models, and how well; nothing in public."""
+    intervals = [row for record in records for row in _intervals(record.name, record.scores)]
+    if public or not intervals:
+        return None
+    curves = [row for record in records for row in _reliability(record.name, record.scores)]
+    figures = [_of_intervals(intervals), *([_of_reliability(curves)] if curves else [])]
+    return PageSection("scores", "Scores", figures)
+
+
+def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
+    alt = altair()
+    runs, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("run", "figure"))
+    low = min(0.0, *(row["low"] for row in rows))
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        y=alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
+        yOffset=alt.YOffset("run:N", sort=runs),
+    )
+    colour = alt.Color("run:N", title=None, sort=runs, legend=alt.Legend(orient="bottom") if runs[1:] else None)
+    across = alt.Scale(domain=[low, 1], nice=False)
+    tooltip = ["run:N", "figure:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("value", "low", "high"))]
+    layers = [
+        base.mark_rule(size=2).encode(x=alt.X("low:Q", title=_ACROSS, scale=across), x2="high:Q", color=colour),
+        base.mark_circle(size=60, opacity=1).encode(x=alt.X("value:Q", scale=across), color=colour, tooltip=tooltip),
+        base.transform_filter("isValid(datum.constant)")
+        .mark_tick(thickness=3, color=COLOURS[-1])
+        .encode(x=alt.X("constant:Q", scale=across), tooltip=["figure:N", alt.Tooltip("constant:Q", format=".3f")]),
+    ]
+    said = "; ".join(
+        f"{row['run']}, {row['figure']}: {row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        for row in rows[:_SAID]
+    )
+    title = "Scores of the runs' models" if runs[1:] else "Scores of the run's model"
+    height = max(120, 26 * len(names) * min(len(runs), 4))
+    return Figure.of(
+        "scores", title, f"{title}, with 95 % intervals. {said}.", Shown.PRIVATE, alt.layer(*layers), rows, height
+    )
+
+
+_ACROSS = "score on test examples with its 95 % interval; a grey tick: saying the same of every row"
+_SAID = 9
+
+
+def _of_reliability(rows: list[dict[str, Any]]) -> Figure:
+    alt = altair()
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    most = max(max(row["predicted"], row["came"]) for row in rows)
+    scale = alt.Scale(domain=[0, most], nice=True)
+    colour = alt.Color("run:N", title=None, sort=runs, legend=alt.Legend(orient="bottom") if runs[1:] else None)
+    right = [{"predicted": 0.0, "came": 0.0}, {"predicted": most, "came": most}]
+    x = alt.X("predicted:Q", title="predicted probability, mean of a tenth of the rows", scale=scale)
+    y = alt.Y("came:Q", title="how often it came", scale=scale)
+    tooltip = ["run:N", *(alt.Tooltip(f"{key}:Q", format=".3~g") for key in ("predicted", "came", "rows"))]
+    layers = [
+        alt.Chart(alt.Data(values=right)).mark_line(strokeDash=[4, 4], color=COLOURS[-1]).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=rows)).mark_line(point=True).encode(x=x, y=y, color=colour, tooltip=tooltip),
+    ]
+    said = ", ".join(f"{row['came']:.3g} where {row['predicted']:.3g} was predicted" for row in rows[:10])
+    title = "How right probabilities are"
+    words = f"{title}: on the dashed line what was predicted came as often. {runs[0]}: it came {said}."
+    return Figure.of("reliability", title, words, Shown.PRIVATE, alt.layer(*layers), rows, 280)
