@@ -85,6 +85,18 @@ def shown(name: str, value: float | Sequence[float] | None) -> str:
     return " to ".join(f"{one:{LABELS[name].form}}" for one in values)
 
 
+def check(found: Assessment) -> None:
+    """Raise a `KeyError`, `TypeError` or `ValueError` if this is no assessment, such as in a file that was edited."""
+    said_first(found)
+    for name, one in found.get("figures", {}).items():
+        for part in ("value", "interval", "constant"):
+            shown(name, one[part])
+        if one["interval"] is not None:
+            _low, _high = one["interval"]
+    for _mean, _share, _rows in found.get("reliability", ()):
+        f"{_mean:g}{_share:g}{_rows:g}"
+
+
 def reliability_table(found: Assessment) -> list[tuple[str, ...]]:
     """Rows of a table: how often the outcome came where so much was predicted."""
     rows = [("predicted", "came", "rows")]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gossamer.errors import DataError, shortened
 from gossamer.files import MOST_RECORDS, elsewhere, read_text
-from gossamer.report.scores import check_scores
+from gossamer.objectives.score_words import check
 
 # An epoch is a pass of all nodes together over all shards, in expectation, as in `algorithms.learning_rate`. Of node i
 # with n_i examples the ledger has the rate p_i = b / n_i at which each release samples, and how many releases there
@@ -168,7 +168,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         _check_numbers(summary, _NUMBERS)
         _check_numbers(summary["privacy"]["guarantee"], _PROVED)
         _check_numbers(summary.get("metrics") or {}, ("test_accuracy", *SCORES))
-        check_scores(summary.get("scores", {}))
+        check(summary.get("scores", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "

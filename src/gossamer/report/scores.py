@@ -7,13 +7,11 @@ test rows tell.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gossamer.objectives.score_words import LABELS, said_first
 from gossamer.report.drawing import COLOURS, Figure, PageSection, Shown, altair
-
-if TYPE_CHECKING:
-    from gossamer.report.records import RunRecord
+from gossamer.report.records import RunRecord
 
 _DRAWN = (
     "auroc",
@@ -27,13 +25,6 @@ _DRAWN = (
     "r2",
 )
 """Figures of one scale, on which 1 is perfect."""
-
-
-def check_scores(found: Mapping[str, Any]) -> None:
-    """Raise a `TypeError`, `ValueError` or `KeyError` if these scores of a summary are not what a run writes."""
-    said_first(found)
-    _intervals("", found)
-    _reliability("", found)
 
 
 def _intervals(run: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
