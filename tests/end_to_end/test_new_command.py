@@ -85,7 +85,8 @@ def test_other_rows_of_the_same_counts_make_the_same_spec() -> None:
 
 @TOLD
 def test_a_number_without_a_range_is_scaled_privately(capsys: pytest.CaptureFixture[str]) -> None:
-    assert new("--target", "ill", "--labels", "no,yes", "--categories", "sex=f,m", "--drop", "who") == 0
+    enough = ("--epsilon", "50")  # for 40 rows
+    assert new("--target", "ill", "--labels", "no,yes", "--categories", "sex=f,m", "--drop", "who", *enough) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "range age mostly lies: gossamer run finds that privately, gossamer up and federations need it " in (
@@ -122,7 +123,7 @@ def test_a_regression_has_no_labels() -> None:
 
 
 def test_a_mean_of_the_target_does_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert new(*REAL, "--mean", "age=50,20") == 0
+    assert new(*REAL, "--mean", "age=50,20", "--epsilon", "50") == 0
     assert written()["dataset"]["target_range"] == {"mean": 50, "deviation": 20}
     assert capsys.readouterr().err == ""
 

@@ -31,12 +31,14 @@ def table(first: str) -> list[list[str]]:
 
 @pytest.fixture
 def wards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The spec that `gossamer new` writes for the table of the examples."""
+    """The spec that `gossamer new` writes for the table of the examples, with the steps that the page measures."""
     assert NEW is not None
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert main(shlex.split(NEW[1])) == 0
-    return dict(yaml.safe_load((tmp_path / "wards.yaml").read_text(encoding="utf-8")))
+    spec = dict(yaml.safe_load((tmp_path / "wards.yaml").read_text(encoding="utf-8")))
+    spec["algorithm"] |= {"learning_rate": 0.5, "updates_per_node": 100}
+    return {**spec, "privacy": {"clip": 1}}
 
 
 CHANGED = {"epsilon": "budget", "delta": "budget", "batch": "algorithm", "clip": "privacy"}

@@ -92,6 +92,7 @@ new  runs.first_spec  write a first spec for one's own table
   --rows-per-person M:int[1..)  the most rows that one person has; 1: each row is another one
   --out FILE:path               the spec (default: NAME.yaml)
   --labels A,B                  the target's classes, in order
+  --prevalence SHARE:float(0..1)  how common the second of two labels is, as known without these rows, such as 0.08
   --regression                  the target is a number, and has a --range in place of classes
   --range COLUMN=LOW..HIGH:text+  from where to where numbers mostly lie, such as age=0..120
   --mean COLUMN=MEAN,DEVIATION:text+  published figures of such numbers, such as heart_rate=80,15

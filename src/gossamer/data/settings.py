@@ -224,6 +224,8 @@ class DatasetSettings(Section):
         LIBSVM files: the index of the first feature, 1 or 0; by default 1.
     drop_unlabelled : bool, optional
         Tables: whether rows whose target is empty are left out, with a line that counts them, and not refused.
+    prevalence : float, optional
+        Share of the second of two ``labels``, as it is known without these rows: of what is published, never counted.
     """
 
     name: str = Field(min_length=1)
@@ -250,6 +252,7 @@ class DatasetSettings(Section):
     missing_marks: Marks = None
     first_index: Literal[0, 1] | None = None
     drop_unlabelled: bool | None = None
+    prevalence: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def complete(self) -> DatasetSettings:
         """These settings with the columns that a file of its own declares.
@@ -352,6 +355,8 @@ class DatasetSettings(Section):
     def _problems_of_scales(self) -> Iterator[str]:
         if self.target_range is not None and self.task != "regression":
             yield "target_range is for targets that are numbers; say task: regression, or leave it out"
+        if self.prevalence is not None and len(self.labels or ()) != 2:
+            yield "prevalence is the share of the second of two labels; name both under labels, or leave it out"
         if isinstance(self.scale, PrivateScale) and (self.normalise != "none" or self.layout == "sparse"):
             yield "scale: private is for dense features as they are; leave normalise and layout out"
         if isinstance(self.scale, ConstantScale) and self.divide_by is not None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gossamer.experiment.specs.spec_draft import Draft, delta_of, draft
 from gossamer.experiment.specs.spec_file import read_text
+from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
 
 PLAIN = Draft("t", "t.csv", "y", ["no", "yes"], {"a": [0, 1]}, rows=1000, fewest=1000)
 
@@ -26,7 +27,7 @@ def test_delta_is_the_largest_power_of_ten_that_is_small_enough(rows: int) -> No
 @pytest.mark.parametrize("owner", [None, "who"])
 def test_a_step_takes_about_half_of_the_fewest_rows(owner: str | None) -> None:
     """A fifth is held out for testing: half of what is left of 250 is 100."""
-    for fewest, batch in [(1, 1), (2, 1), (5, 2), (250, 100), (2500, 1000), (10**6, 1000)]:
+    for fewest, batch in [(1, 1), (2, 1), (5, 2), (250, 100), (2500, 1000), (10**6, 10_000)]:
         spec = read_text(draft(replace(PLAIN, fewest=fewest, owner=owner)))
         assert spec.algorithm.batch_size == batch
 
@@ -36,7 +37,21 @@ def test_the_objective_goes_with_the_classes(labels: list[str | int], objective:
     spec = read_text(draft(replace(PLAIN, labels=labels, target_range=None if labels else [80, 200])))
     assert spec.objective.name == objective
     assert spec.dataset.task == ("classification" if labels else "regression")
-    assert spec.privacy.clip.initial_bound == (1 if labels else 0.25)
+    # A row of one number in [-1, 1] and the intercept is sqrt(4/3) = 1.15 long; errors count up to what 800 rows teach.
+    reach = gaussian_mu(1, 1e-4) * 800 / (1.155 * (2 if len(labels) < 3 else 6) ** 0.5)
+    error = max(0.5, min(1, reach / 40)) if labels else max(0.35, min(1, reach / 200))
+    assert spec.privacy.clip.initial_bound == pytest.approx(1.155 * error, rel=0.05)
+
+
+def test_without_privacy_there_is_no_budget_and_nothing_to_wait_for() -> None:
+    spec = read_text(draft(replace(PLAIN, private=False)))
+    assert (spec.budget, spec.private, spec.algorithm.updates_per_node) == (None, False, 500)
+
+
+def test_a_declared_prevalence_stands_in_the_spec_and_makes_the_clip_that_of_the_rarer_class() -> None:
+    rare, even = (read_text(draft(replace(PLAIN, prevalence=share))) for share in (0.95, 0.5))
+    assert rare.dataset.prevalence == 0.95
+    assert rare.privacy.clip.initial_bound == pytest.approx(2 * 0.95 * even.privacy.clip.initial_bound, rel=0.05)
 
 
 @pytest.mark.parametrize(("said", "unit"), [([80, 200], 60), ({"mean": 130, "deviation": 20}, 20)])

@@ -26,6 +26,7 @@ from gossamer.data.table import MISSING, WrongCell
 from gossamer.data.table_files import WrongHeader
 from gossamer.data.table_survey import Looked, LookedAt, look
 from gossamer.errors import CallerError, counted
+from gossamer.experiment.preparation.doubts import doubts
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec import resolved
@@ -61,13 +62,13 @@ def new_command(options: argparse.Namespace) -> int:
     if given.drop_unlabelled:
         looked = _look(options, asked, whose, (given.target, given.marks, list(map(str, given.labels))))
     _complete(given, options, looked, out)
-    while not isinstance(text := _tried(given, out, options), str):
-        if lacking := _answered(_apart(given, looked, *text), asked):
+    while not isinstance(tried := _tried(given, out, options), _Tried):
+        if lacking := _answered(_apart(given, looked, *tried), asked):
             raise CallerError(lacking[0])
     with replaced(out, opener=lambda path, flags: os.open(path, flags, 0o666)) as file:  # public, as the umask allows
-        file.write(text.encode())
+        file.write(tried.text.encode())
     print(_report(given, out))
-    warn(_remarks(given, looked))
+    warn([*_remarks(given, looked), *tried.doubts])
     return 0
 
 
@@ -439,7 +440,11 @@ def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
     if bare := [name for name in given.was_empty if name not in given.missing]:
         value = flag("missing", bare[0], "VALUE")
         raise CallerError(f"--was-empty {bare[0]}: say what an empty cell is read as, too, such as {value}")
+    if options.prevalence is not None and len(given.labels) != 2:
+        raise CallerError("--prevalence: expected two --labels, of the second of which it is the share; leave it out")
     given.name, given.epsilon, given.delta = options.name, options.epsilon, options.delta
+    given.prevalence, given.private = options.prevalence, "privacy=none" not in options.set
+    given.tested = not any(setting.startswith("dataset.test_path=") for setting in options.set)
     path = looked.path.resolve()
     try:
         given.path = os.path.relpath(path, out.resolve().parent)
@@ -452,13 +457,21 @@ def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
         given.owners, given.fewest = len(counts), min(counts.values(), default=0)
 
 
-def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[str, str]:
+class _Tried(NamedTuple):
+    """Text of a spec by which a run can be planned, and doubts about that run."""
+
+    text: str
+    doubts: list[str]
+
+
+def _tried(given: Draft, out: Path, options: argparse.Namespace) -> _Tried | tuple[str, str]:
     """The spec's text, once a run was planned by it on the rows; or a column and what may be a mark in it."""
     text = with_settings(draft(given), options.set)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", MarkWarning)
-            plan_run(prepare(resolved(read_text(text), out.resolve().parent)))
+            prepared = prepare(resolved(read_text(text), out.resolve().parent))
+            told = doubts(prepared, plan_run(prepared))
     except MarkWarning as found:
         return found.column, found.mark
     except WrongCell as error:
@@ -466,7 +479,7 @@ def _tried(given: Draft, out: Path, options: argparse.Namespace) -> str | tuple[
             f"{error.problem}; correct it, or say {flag('categories', error.column, 'A,B,...')} with all its texts, "
             f"{flag('missing-marks', error.column, 'A,B')} if it says nothing, or {flag('drop', error.column)}"
         ) from None
-    return text
+    return _Tried(text, told)
 
 
 def _report(given: Draft, out: Path) -> str:

@@ -20,6 +20,7 @@ from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan, Problem, Quotas, StopSettings, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
+from gossamer.experiment.preparation.doubts import doubts
 from gossamer.experiment.preparation.ending import (
     INCOMPLETE,
     STALLED,
@@ -448,7 +449,7 @@ class Forecast:
     examples : int
         Bytes of the examples, training and test, which are part of ``memory``.
     remarks : tuple of str
-        Lines on why the run would not come to the end of its plan, and on whom it would lose.
+        Lines on why the run would not come to the end of its plan, on whom it would lose, and on what does not fit.
     """
 
     virtual_seconds: float
@@ -493,7 +494,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
         ended != "accuracy",
         _program(prepared) + 2 * examples + models,
         examples,
-        tuple(remarks),
+        (*remarks, *doubts(prepared, plan)),
     )
 
 

@@ -3,15 +3,9 @@
 All constants of it are public: what the user declares, and what every guarantee takes to be public anyway, namely the
 columns' names, how many rows there are, how many owners, and how few rows an owner has.
 
-The rules, of n rows: delta is the largest power of ten that is at most 1/(10 n). With owners, each is a node of gossip;
-without, all rows are in one place. A step takes about half of the fewest rows that a node trains on, at most 1,000, so
-that the noise of a step is small beside its sum; and there are 100 steps of 0.5 at a clip of 1. Found on tables of
-3,000 rows and seven owners, of other seeds than those of the tests: at epsilon 1 they lose 0.7 points of accuracy.
-
-A regression has a clip of 1/4: its target is learnt as -1 to 1, so that errors, and the gradients that are in
-proportion to them, are soon a few tenths long, and the noise is in proportion to the clip. Found on tables of 3,000
-rows of three kinds, of other seeds, too: R2 is 0.01 below that of least squares without privacy, where a clip of 1
-loses up to 0.17.
+Of n rows delta is the largest power of ten that is at most 1/(10 n). With owners, each is a node of gossip; without,
+all rows are in one place. A step takes about half of the fewest rows that a node trains on, at most 10,000, so that the
+noise of a step is small beside its sum. Rate, steps and clip are those of `linear_rules`.
 """
 
 from __future__ import annotations
@@ -26,12 +20,15 @@ from typing import Any
 
 import yaml
 
+from gossamer.data.columns import Column
 from gossamer.data.table_survey import LookedAt
+from gossamer.experiment.specs.linear_rules import LinearRules
 from gossamer.experiment.specs.spec_file import override
+from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
 
 _TESTED = 0.2
 """Share of the rows that is held out for testing, as specs have it by default."""
-_MOST_BATCH = 1000
+_MOST_BATCH = 10_000
 
 
 @dataclass
@@ -78,6 +75,12 @@ class Draft:
         Columns of which a further feature says whether the cell was empty.
     drop_unlabelled : bool
         Whether rows without a target are left out.
+    prevalence : float or None
+        Share of the second of two classes, as it is known without the rows.
+    private : bool
+        Whether there is noise.
+    tested : bool
+        Whether test rows are kept back of these rows, and not in a file of their own.
     """
 
     name: str = ""
@@ -101,6 +104,30 @@ class Draft:
     marks: list[str] = field(default_factory=list)
     was_empty: list[str] = field(default_factory=list)
     drop_unlabelled: bool = False
+    prevalence: float | None = None
+    private: bool = True
+    tested: bool = True
+
+    @property
+    def trained(self) -> float:
+        """Rows that the smallest owner trains on."""
+        return self.fewest * (1 - _TESTED * self.tested)
+
+    @property
+    def rules(self) -> LinearRules:
+        """Rules for a linear model of this table."""
+        delta = delta_of(self.rows) if self.delta is None else self.delta
+        p, of_unit = self.prevalence, isinstance(self.target_range, Mapping) and "mean" in self.target_range
+        return LinearRules(
+            [Column.model_validate(self.column(name)) for name in self.columns],
+            _LOSSES.get(len(self.labels), "softmax"),
+            max(1, len(self.labels)) if len(self.labels) != 2 else 1,
+            self.trained / self.rows_per_person,
+            self.owners,
+            gaussian_mu(self.epsilon, delta) if self.private else math.inf,
+            None if p is None else min(p, 1 - p),
+            of_unit,
+        )
 
     @property
     def roles(self) -> dict[str, str]:
@@ -138,8 +165,8 @@ def delta_of(rows: int) -> float:
 def draft(given: Draft) -> str:
     """Write the spec of a table, as YAML with comments."""
     text = resources.files(__package__).joinpath("first_spec.txt").read_text("utf-8").removesuffix("\n")
-    head, of_owners, alone, common = text.split("---\n")
-    rest = (alone if given.owner is None else of_owners) + common
+    head, of_owners, alone, steps, noise = text.split("---\n")
+    rest = (alone if given.owner is None else of_owners) + steps + (noise if given.private else "privacy: none\n")
     return head.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + rest.format(**_rest(given))
 
 
@@ -150,6 +177,10 @@ def _dataset(given: Draft) -> str:
     if given.labels:
         lines.append(f"  target: {_value(given.target)} # what is predicted")
         lines.append(f"  labels: {_value(list(given.labels))} # its classes; predictions are given in these words")
+        if given.prevalence is not None:
+            lines.append(
+                f"  prevalence: {given.prevalence:g} # share of {_value(given.labels[1])}, known without these rows"
+            )
     else:
         lines.append(f"  target: {_value(given.target)} # what is predicted")
         lines.append("  task: regression")
@@ -210,13 +241,16 @@ def _remark(column: Any) -> str:
 
 def _rest(given: Draft) -> dict[str, Any]:
     """Values that the sections after the data set are filled in with."""
-    half = max(1, int(given.fewest * (1 - _TESTED)) // 2)
+    half, rules = max(1, int(given.trained) // 2), given.rules
     return dict(
-        objective=_objective(len(given.labels)),
+        objective=f"{rules.loss} # a linear model{_KINDS[rules.loss]}",
         owners=given.owners,
         topology="complete" if given.owners <= _FEW else "exponential",
         batch=f"{half} # about half" if half <= _MOST_BATCH else f"{_MOST_BATCH} # some",
-        clip=1.0 if given.labels else 0.25,
+        rate=f"{rules.rate:g}",
+        updates=rules.updates if given.private else _WITHOUT_NOISE,
+        optimizer="" if given.private else "  optimizer: {name: momentum, momentum: 0.9}\n",
+        clip=rules.clip,
         whom="one of its rows" if given.rows_per_person == 1 else "all rows of a person",
         persons="" if given.rows_per_person == 1 else _PERSONS.format(rows=given.rows_per_person),
         epsilon=f"{given.epsilon:g}",
@@ -225,13 +259,9 @@ def _rest(given: Draft) -> dict[str, Any]:
     )
 
 
-_FEW = 10
-
-
-def _objective(classes: int) -> str:
-    return {0: "squared # a linear model", 2: "logistic # a linear model of two classes"}.get(
-        classes, "softmax # a linear model of several classes"
-    )
+_FEW, _WITHOUT_NOISE = 10, 500
+_LOSSES = {0: "squared", 2: "logistic"}
+_KINDS = {"squared": "", "logistic": " of two classes", "softmax": " of several classes"}
 
 
 def _value(value: Any) -> str:
