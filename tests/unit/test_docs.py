@@ -375,6 +375,9 @@ WILD = {
     "ended": "<reason>",
     "privacy.nodes": "<node>",
     "privacy.claims[].parameters": "<name>",
+    "scores.figures": "<name>",
+    "scores.by_class": "<class>",
+    "scores.by_class.<class>": "<name>",
 }
 
 

@@ -85,8 +85,8 @@ def test_every_figure_of_a_run_stands_on_the_page(example: str, changes: dict[st
 
 
 def _of_its_own(path: tuple[str, ...]) -> bool:
-    """Whether a key is the name of a party, or of a parameter of a theorem."""
-    return path[-2:-1] == ("parameters",) or bool(re.fullmatch(r"(node|server)-\d+", path[-1]))
+    """Whether a key is the name of a party, of a class, or of a parameter of a theorem."""
+    return path[-2:-1] in (("parameters",), ("by_class",)) or bool(re.fullmatch(r"(node|server)-\d+", path[-1]))
 
 
 def test_every_reason_to_finish_stands_on_the_page() -> None:
