@@ -33,6 +33,7 @@ from gossamer.report.drawing import (
     share,
     size,
 )
+from gossamer.report.evaluation import private_evaluation
 from gossamer.report.model_card import described
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
@@ -182,7 +183,7 @@ def _told(records: Sequence[RunRecord], public: bool) -> list[RunRecord]:
 Maker = Callable[[Sequence[RunRecord], bool], PageSection | None]
 """(runs, whether only what is public or released may be shown) -> the section, or None if there is nothing for it."""
 
-SECTIONS: tuple[Maker, ...] = (scores, privacy, progress, nodes)
+SECTIONS: tuple[Maker, ...] = (scores, privacy, private_evaluation, progress, nodes)
 """Makers of all sections, in order."""
 
 

@@ -162,3 +162,18 @@ def test_a_score_that_is_no_number_is_refused(tmp_path: Path) -> None:
     (place / "summary.json").write_text(json.dumps({**summary, "metrics": {"test_auroc": EVIL}}))
     with pytest.raises(gs.CallerError, match="expected the results folder of a run"):
         read_records([place])
+
+
+def test_what_was_released_of_held_out_examples_is_shown_to_everybody(tmp_path: Path) -> None:
+    figure = {"value": 0.8, "low": 0.75, "high": 0.85}
+    hidden = dict.fromkeys(("value", "low", "high"))
+    parties = {"node-0": {"auroc": figure, "calibration_slope": hidden}, EVIL: {"auroc": figure}}
+    there = folder(tmp_path / "r-seed0", ROWS, algorithm="gossip")
+    summary = json.loads((there / "summary.json").read_text())
+    summary["private_evaluation"] = {"epsilon": 0.5, "figures": {"auroc": figure}, "parties": parties}
+    (there / "summary.json").write_text(json.dumps(summary))
+    text = html(page_of_runs(read_records([there]), public=True))
+    assert "Private evaluation" in text
+    assert text.count("0.800 (0.750 to 0.850)") == 3
+    assert "noise of epsilon 0.5 for each held-out example" in text
+    assert EVIL not in text

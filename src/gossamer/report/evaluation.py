@@ -1,0 +1,49 @@
+"""Figures that parties released of held-out examples, with intervals: a public page may show them as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gossamer.privacy.guarantees import rounded_up
+from gossamer.report.drawing import NOTHING, PageSection
+from gossamer.report.records import RunRecord
+
+_WORDS = {
+    "auroc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "brier": "Brier score",
+    "constant_brier": "a constant's Brier score",
+    "calibration_intercept": "calibration intercept",
+    "calibration_slope": "calibration slope",
+    "sensitivity": "sensitivity at 0.5",
+    "specificity": "specificity at 0.5",
+}
+
+
+def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+    """Return the tables of runs whose parties released how their held-out examples are scored."""
+    found = {record.name: one for record in records if (one := record.summary.get("private_evaluation"))}
+    if not found:
+        return None
+    tables = {name: [_row("all parties", one["figures"]), *_parts(one)] for name, one in found.items()}
+    epsilons = {name: None if one["epsilon"] is None else rounded_up(one["epsilon"]) for name, one in found.items()}
+    return PageSection("evaluation", "Private evaluation", (), "evaluation.html", {"tables": tables, "noise": epsilons})
+
+
+def _parts(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Rows of each group, and of each party where there are several."""
+    each = found["parties"] if len(found["parties"]) > 1 else {}
+    return [_row(name, figures) for name, figures in {**found.get("groups", {}), **each}.items()]
+
+
+def _row(name: str, figures: Mapping[str, Mapping[str, float | None]]) -> dict[str, str]:
+    return {"held-out examples of": name, **{said: _cell(figures.get(key, {})) for key, said in _WORDS.items()}}
+
+
+def _cell(one: Mapping[str, float | None]) -> str:
+    """A figure with its interval; three digits, since the noise leaves no more."""
+    value, low, high = (one.get(end) for end in ("value", "low", "high"))
+    if value is None:
+        return NOTHING
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
