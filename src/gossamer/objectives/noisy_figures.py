@@ -109,7 +109,7 @@ def _average_precision(x: Floats) -> Floats:
 
 
 def _information(x: Floats) -> Floats:
-    """What rows [n, B] tell of the slope: the curvature of the likelihood in it, with the intercept free."""
+    """Information of rows [n, B] on the slope: the curvature of the likelihood in it, with the intercept free."""
     none, once, twice = (x * (CHANCES * (1 - CHANCES)) @ SCORES**power for power in range(3))
     return np.asarray(twice - once**2 / none)
 

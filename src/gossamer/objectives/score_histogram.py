@@ -132,19 +132,23 @@ class ScoreHistogram(Objective):
         Objective of two classes, whose scores are logarithms of odds.
     model : ndarray [objective.size]
         The model, made of what was released.
+    group : ndarray [n] of int64
+        Group of each row of the data, from 0.
+    groups : int
+        Number of groups, each with a histogram of its own: a row is in one of them.
     """
 
     dtype = np.dtype(np.float64)
     l2 = 0.0
-    size = SIZE
-    parts = (Part("counts", (SIZE,)),)
 
-    def __init__(self, objective: Objective, model: FloatArray) -> None:
-        self._objective, self._model = objective, model
+    def __init__(self, objective: Objective, model: FloatArray, group: IndexArray, groups: int = 1) -> None:
+        self._objective, self._model, self._group, self._groups = objective, model, group, groups
+        self.size = groups * SIZE
+        self.parts = (Part("counts", (groups, SIZE)),)
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """Zeros, [size]: sums depend on the model that scores alone."""
-        return np.zeros(SIZE)
+        return np.zeros(self.size)
 
     def clipped_gradients(
         self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
@@ -158,8 +162,12 @@ class ScoreHistogram(Objective):
         """
         if np.any(np.asarray(clip) < 1):
             raise SpecError(f"vectors of cells are 1 long, and the clip must not be below, found {clip}")
-        sums = np.stack([measured(cells(self._scores(data, rows), data.targets[rows])) for rows in batches])
+        sums = np.stack([self._sum(data, rows) for rows in batches])
         return Gradients(sums, np.zeros(len(batches), np.int64), np.array([len(rows) for rows in batches]))
+
+    def _sum(self, data: Split, rows: IndexArray) -> FloatArray:
+        found, group = cells(self._scores(data, rows), data.targets[rows]), self._group[rows]
+        return np.concatenate([measured(found[group == number]) for number in range(self._groups)])
 
     def _scores(self, data: Split, rows: IndexArray) -> FloatArray:
         with np.errstate(all="ignore"):

@@ -234,3 +234,58 @@ def test_an_outcome_that_a_party_does_not_have_leaves_its_figures_out_and_counts
     assert found["parties"]["node-0"]["auroc"] == {"value": None, "low": None, "high": None}
     assert found["parties"]["node-1"]["auroc"]["value"] is not None
     assert found["figures"]["prevalence"]["value"] == pytest.approx((labels == "yes").mean(), abs=0.03)
+
+
+TABLE = {
+    **SPEC,
+    "dataset": {
+        "name": "wards",
+        "target": "died",
+        "owner": "ward",
+        "labels": ["no", "yes"],
+        "columns": {"age": [0, 100], "sex": ["f", "m", "x"], "urgent": "boolean"},
+        "test_fraction": 0.4,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """900 rows, of which 100 are of the third sex, and half are urgent; the urgent ones die."""
+    path = tmp_path_factory.mktemp("table") / "wards.csv"
+    rng = np.random.default_rng(5)
+    lines = ["age,sex,urgent,ward,died"]
+    for number in range(900):
+        urgent = number % 2
+        died = rng.random() < (0.8 if urgent else 0.3)
+        sex = "x" if number % 9 == 0 else "fm"[number % 9 % 2]
+        lines.append(f"{rng.integers(100)},{sex},{'yes' if urgent else 'no'},w{number % 3},{'yes' if died else 'no'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("group", "rows"), [("sex", [160, 160, 40]), ("urgent", [180, 180])])
+def test_groups_are_counted_apart_at_no_further_epsilon(
+    group: str, rows: list[int], table: Path, tmp_path: Path
+) -> None:
+    """One row is still in one cell, so the noise is that of a release without groups."""
+    dataset = {**TABLE["dataset"], "path": str(table)}
+    evaluation = {**SPEC["evaluation"], "epsilon": 20, "group": group}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        result = gs.run({**TABLE, "dataset": dataset, "evaluation": evaluation}, tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    counts = np.sum([one["counts"] for one in told["parties"].values()], axis=(0, 2, 3))
+    assert counts == pytest.approx(rows, abs=25)
+    found = result.summary["private_evaluation"]
+    assert list(found["groups"]) == told["groups"]
+    if group == "urgent":
+        assert [one["prevalence"]["value"] for one in found["groups"].values()] == pytest.approx([0.3, 0.8], abs=0.12)
+    assert verify(tmp_path / "out")["follows"]
+
+
+@pytest.mark.parametrize("group", ["age", "ward", "nothing"])
+def test_a_group_that_is_no_declared_category_is_refused(group: str, table: Path) -> None:
+    spec = {**TABLE, "dataset": {**TABLE["dataset"], "path": str(table)}}
+    with pytest.raises(CallerError, match="expected a column of categories"):
+        gs.run({**spec, "evaluation": {**SPEC["evaluation"], "group": group}})

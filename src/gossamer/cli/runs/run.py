@@ -256,7 +256,8 @@ def _held_out(found: dict[str, Any] | None) -> str:
 
     if found is None:
         return ""
-    figures = {"all": found["figures"], **found["parties"]} if len(found["parties"]) > 1 else {"all": found["figures"]}
+    each = found["parties"] if len(found["parties"]) > 1 else {}
+    figures = {"all": found["figures"], **found.get("groups", {}), **each}
     lines = [f"  - {name}: {in_words(one)}" for name, one in figures.items()]
     noise = "without noise" if found["epsilon"] is None else f"with noise of epsilon {epsilon(found['epsilon'])}"
     head = f"Private evaluation, of histograms of scores that each party released once, {noise} (95 % intervals):"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -24,9 +24,10 @@ import numpy as np
 
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
+from gossamer.data.columns import Column
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared, Sources, public_seed
-from gossamer.objectives.noisy_figures import Measured, as_dict, noisy_figures
+from gossamer.objectives.noisy_figures import as_dict, noisy_figures
 from gossamer.objectives.score_histogram import EDGES, SIZE, ScoreCounts, ScoreHistogram
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon, profile
@@ -45,7 +46,7 @@ OBSERVER = "held_out"
 _SUFFIX = "/held-out"
 """Of a party's name, in its receipts of these."""
 _ASSUMED = (
-    "bins, noise and numbers of held-out examples are public constants, and so is who holds which example",
+    "bins, noise and numbers of held-out examples are public constants, and so is which examples these are, and whose",
     "nothing of the run depends on held-out examples: neither its settings nor its model, nor when it ends",
     guarantees.CODE,
     "this run alone: what other runs tell of the same examples adds up",
@@ -73,9 +74,9 @@ def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
     if prepared.experiment.evaluation.release is None:
         return plan
     _check(prepared)
-    rows = rows_of(prepared)
+    rows, size = rows_of(prepared), len(groups_of(prepared)) * SIZE
     query = _query(prepared)
-    side = HeldOut({query.release(SIZE): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
+    side = HeldOut({query.release(size): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
     told = {
         observer: replace(one, assumptions=_with(one.assumptions)) if math.isfinite(one.epsilon) else one
         for observer, one in plan.guarantees.items()
@@ -146,8 +147,9 @@ def _query(prepared: Prepared) -> Query:
 
 
 def _guarantee(prepared: Prepared, query: Query) -> Guarantee:
-    """What is proved of the release for a held-out example, or all those of a person."""
-    spec, rows, kinds = prepared.experiment, prepared.experiment.rows_per_person, {query.release(SIZE): 1}
+    """Guarantee of the release for a held-out example, or all those of a person."""
+    spec, rows = prepared.experiment, prepared.experiment.rows_per_person
+    kinds = {query.release(len(groups_of(prepared)) * SIZE): 1}
     relation = spec.privacy.relation
     unit = HELD_OUT if rows == 1 else f"person with at most {counted(rows, 'held-out example')}"
     if not spec.private:
@@ -220,47 +222,90 @@ def _dealt(prepared: Prepared) -> IndexArray:
     return np.asarray(generator.permutation(np.arange(len(units)) % len(prepared.names))[unit], np.int64)
 
 
+def groups_of(prepared: Prepared) -> tuple[str, ...]:
+    """Names of the groups that are counted apart, by declaration: one without a name where none are.
+
+    Raises
+    ------
+    SpecError
+        If no column of categories or truth values of that name is declared.
+    """
+    name = prepared.experiment.evaluation.group
+    if name is None:
+        return ("",)
+    column = _columns(prepared).get(name)
+    if column is None or (column.categories is None and column.kind != "boolean"):
+        raise SpecError(
+            "evaluation.group: expected a column of categories, or a boolean one, that dataset.columns declares, found "
+            f"{name!r}; declare it so"
+        )
+    return tuple(f"{name}={text}" for text in column.categories or ("false", "true"))
+
+
+def _columns(prepared: Prepared) -> Mapping[str, Column]:
+    declaration = prepared.dataset.declaration
+    return {} if declaration is None or declaration.columns is None else declaration.columns
+
+
+def _grouped(prepared: Prepared) -> IndexArray:
+    """Number of the group of each test example, read off the features that its column was made into."""
+    features: Any = prepared.dataset.test.features
+    if (name := prepared.experiment.evaluation.group) is None:
+        return np.zeros(len(prepared.dataset.test), np.int64)
+    columns = _columns(prepared)
+    before = [column.names(other) for other, column in columns.items()][: list(columns).index(name)]
+    start, width = sum(map(len, before)), len(columns[name].categories or ("",))
+    block = features[:, start : start + width]
+    dense = np.asarray(block if isinstance(block, np.ndarray) else block.toarray())
+    return np.asarray(dense.argmax(axis=1) if width > 1 else dense[:, 0] > 0, np.int64)
+
+
 @dataclass(frozen=True)
 class HeldOutRelease:
     """Histograms that parties have released of their held-out examples, and the ledgers that were charged for them.
 
     Attributes
     ----------
-    counts : mapping of str to ScoreCounts
-        Counts of each party.
+    counts : mapping of str to sequence of ScoreCounts
+        Counts of each party, by group.
+    groups : tuple of str
+        Names of the groups.
     lines : list of dict
         Records for ``ledger.jsonl``.
     guarantee : Guarantee
         Guarantee of a held-out example.
     """
 
-    counts: Mapping[str, ScoreCounts]
+    counts: Mapping[str, Sequence[ScoreCounts]]
+    groups: tuple[str, ...]
     lines: list[dict[str, Any]]
     guarantee: Guarantee
 
-    @property
-    def together(self) -> ScoreCounts:
-        """Counts of all parties."""
-        return reduce(add, self.counts.values())
-
-    def figures(self) -> dict[str, Measured]:
-        """Figures of all parties together."""
-        return noisy_figures(self.together)
-
     def summary(self) -> dict[str, Any]:
-        """What `summary.json` says: figures of all together, and of each."""
-        parties = {name: as_dict(noisy_figures(counts)) for name, counts in self.counts.items()}
-        return {"epsilon": _finite(self.guarantee.epsilon), "figures": as_dict(self.figures()), "parties": parties}
+        """Part of `summary.json`: figures of all together, of each party, and of each group."""
+        grouped = zip(self.groups, zip(*self.counts.values(), strict=True), strict=True)
+        groups = {name: _figures(of) for name, of in grouped if name}
+        return {
+            "epsilon": _finite(self.guarantee.epsilon),
+            "figures": _figures([one for counts in self.counts.values() for one in counts]),
+            "parties": {name: _figures(counts) for name, counts in self.counts.items()},
+            **({"groups": groups} if groups else {}),
+        }
 
     def histograms(self) -> dict[str, Any]:
-        """What was released, for a file: estimated counts [2, bins] of each party, and the noise in them."""
+        """Content of a file: estimated counts [groups, 2, bins] of each party, and the deviation of the noise."""
         return {
             "edges": EDGES.tolist(),
+            "groups": list(self.groups),
             "parties": {
-                name: {"noise": math.sqrt(one.variance), "counts": one.counts.tolist()}
-                for name, one in self.counts.items()
+                name: {"noise": math.sqrt(counts[0].variance), "counts": [one.counts.tolist() for one in counts]}
+                for name, counts in self.counts.items()
             },
         }
+
+
+def _figures(counts: Sequence[ScoreCounts]) -> dict[str, Any]:
+    return as_dict(noisy_figures(reduce(add, counts)))
 
 
 def _finite(value: float) -> float | None:
@@ -292,27 +337,30 @@ def release_held_out(
         raise SpecError("evaluation.release: private needs a model that everybody may see; leave it out")
     values, rows, query = np.asarray(model.values), rows_of(prepared), _query(prepared)
     home = SimulatedExactly(_seed(prepared, rows, values, query, sources), book=sources.book)
-    histogram = ScoreHistogram(prepared.objective, values)
+    groups = groups_of(prepared)
+    histogram = ScoreHistogram(prepared.objective, values, _grouped(prepared), len(groups))
     sides = open_pool(plan.held_out, rows, histogram, prepared.dataset.test, home, sources.machine)
-    task = Gradient(0, Public(np.zeros(SIZE)), query)
+    task = Gradient(0, Public(np.zeros(histogram.size)), query)
     tickets = [sides.admit(name, task) for name in rows]
     charged()
     found = {}
     for name, ticket, answer in zip(prepared.names, tickets, sides.compute(tickets), strict=True):
         grid = ticket.provided.grid
         deviation = 0.0 if grid is None else grid.noise.standard_deviation
-        found[name] = ScoreCounts.of(np.asarray(answer.released.values), deviation)
-    return HeldOutRelease(found, [*sides.lines()], plan.guarantees[OBSERVER])
+        sums = np.split(np.asarray(answer.released.values), len(groups))
+        found[name] = [ScoreCounts.of(one, deviation) for one in sums]
+    return HeldOutRelease(found, groups, [*sides.lines()], plan.guarantees[OBSERVER])
 
 
 def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, query: Query, sources: Sources) -> int:
     """The seed of the noise: another one wherever anything that a histogram follows from is another."""
     test = prepared.dataset.test
     digest = hashlib.blake2b(digest_size=16)
-    for part in _parts(test.features, test.targets, model, *(one.rows for one in rows.values())):
+    grouped = _grouped(prepared)
+    for part in _parts(test.features, test.targets, model, grouped, *(one.rows for one in rows.values())):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
-    law = json.dumps(query.release(SIZE).describe(), sort_keys=True)
+    law = json.dumps(query.release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
     return derive(sources.noise, "held-out examples", law, digest.hexdigest())
 
 

@@ -125,6 +125,9 @@ class EvaluationSettings(Section):
         figures with intervals are made of that, for all parties and for each.
     epsilon : float, optional
         Epsilon of that release for each held-out example, at the delta of the run.
+    group : str, optional
+        Column of categories, or a boolean one, by which the release counts apart, at no further epsilon: figures are
+        made of each group, too. It must be declared in ``dataset.columns``.
     """
 
     name: Literal["on", "off"] = "on"
@@ -134,12 +137,15 @@ class EvaluationSettings(Section):
     public_path: Path | None = None
     release: Literal["private"] | None = None
     epsilon: float | None = Field(default=None, gt=0, le=100)
+    group: str | None = None
 
     @model_validator(mode="after")
     def _release_has_an_epsilon(self) -> EvaluationSettings:
         if (self.release is None) != (self.epsilon is None):
             missing = "epsilon" if self.epsilon is None else "release"
             raise ValueError(f"{missing} is missing: a release of held-out examples is private, and has an epsilon")
+        if self.group is not None and self.release is None:
+            raise ValueError("release is missing: a group is what a release of held-out examples counts apart by")
         return self
 
 
