@@ -108,7 +108,7 @@ def values(schema: dict[str, Any], place: str) -> str:
         return f"[list of sections]({anchor(place)})"
     linked = {True: f"[section]({anchor(place)})", False: f"[mapping of sections]({anchor(place)})"}
     found = (
-        linked["properties" in item] if "properties" in item or named(item) else one_value(item)
+        linked["properties" in item] if "properties" in item or kinds_in(item) else one_value(item)
         for item in members(schema)
     )
     return " or ".join(dict.fromkeys(found))
@@ -129,6 +129,8 @@ def one_value(schema: dict[str, Any]) -> str:
         many = f", exactly {least}" if least == most else f", {least} or more" if least > 1 else ""
         items = members(schema["items"]) if "items" in schema else schema["prefixItems"]
         return "list of " + " or ".join(dict.fromkeys(one_value(item) for item in items)) + many
+    if schema["type"] == "object":
+        return f"mapping of names to {one_value(named(schema)[0])}"
     names = {"boolean": "`true`, `false`", "string": "path" if schema.get("format") == "path" else "text"}
     even = "even " if schema.get("multipleOf") == 2 else ""
     return names.get(schema["type"]) or f"{even}{schema['type']}{bounds(schema)}"

@@ -425,7 +425,7 @@ def _text(value: Any, what: str = "categories") -> str:
 Columns = dict[str, Column]
 
 
-def _texts_as_keys(given: Any) -> Any:
+def texts_as_keys(given: Any) -> Any:
     """Let numbers be names: files without a header have none else."""
     if not isinstance(given, Mapping):
         return given
@@ -436,7 +436,7 @@ def _texts_as_keys(given: Any) -> Any:
 
 # The tags have a bracket, so that errors do not show them as keys.
 DeclaredColumns = Annotated[
-    Annotated[Annotated[Columns, Field(min_length=1)], BeforeValidator(_texts_as_keys), Tag("[columns]")]
+    Annotated[Annotated[Columns, Field(min_length=1)], BeforeValidator(texts_as_keys), Tag("[columns]")]
     | Annotated[Path, Tag("[path]")],
     Discriminator(lambda value: "[path]" if isinstance(value, str | Path) else "[columns]"),
 ]

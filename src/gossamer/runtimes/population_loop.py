@@ -61,10 +61,11 @@ def _fixed(kind: types.Type, dimensions: int = 1) -> types.Array:
     return types.Array(kind, dimensions, "C", readonly=True)
 
 
+_LOSS = tuple_of((int64, _fixed(float64), _fixed(float64)))
 _uniform: Any = types.UniTuple
 _DATA = tuple_of(
     (
-        tuple_of((int64, tuple_of((int64, int64, boolean)), _fixed(float64), float64)),
+        tuple_of((_LOSS, tuple_of((int64, int64, boolean)), _fixed(float64), float64)),
         _uniform(_fixed(float32, 2), 1),
         tuple_of((_fixed(float32), _fixed(int32), _fixed(int64))),
     )

@@ -167,7 +167,9 @@ class ObjectiveCard(Section):
 
     name: str | None = None
     module: str | None = None
-    loss: Literal["logistic", "softmax", "squared", "squared_error", "hinge", "cross_entropy", "mse", "registered"]
+    loss: Literal[
+        "logistic", "softmax", "squared", "squared_error", "poisson", "hinge", "cross_entropy", "mse", "registered"
+    ]
     registered: LossCard | None = None
     intercept: bool = True
     dtype: Literal["float32", "float64"] = "float32"

@@ -9,7 +9,7 @@ from typing import Any
 import joblib
 import numpy as np
 import sklearn
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
@@ -115,8 +115,15 @@ def _of_all(model: Model) -> list[Any]:
 def _estimator(model: Model) -> Any:
     weight = model["weight"].astype(np.float64)
     bias = model["bias"].astype(np.float64) if "bias" in model else np.zeros(len(weight))
+    made: Any
+    if model.card.objective.loss == "poisson":
+        # Fitted to one count, which says nothing but how many features there are.
+        made = TransformedTargetRegressor(LinearRegression(), func=np.log, inverse_func=np.exp)
+        made.fit(np.zeros((1, weight.shape[1])), np.ones(1))
+        made.regressor_.coef_, made.regressor_.intercept_ = weight[0], float(bias[0])
+        return made
     if model.classes is None:
-        made: Any = LinearRegression()
+        made = LinearRegression()
         target = model.card.data.target_range
         shift, unit = (0.0, 1.0) if target is None else target.shift_and_unit
         made.coef_, made.intercept_ = weight[0] * unit, float(bias[0]) * unit + shift

@@ -93,7 +93,7 @@ class Exported(nn.Module):
         self._scales = bool((steps[3] != 0).any() or (steps[4] != 1).any())
         for name, values in zip(("filling", "low", "high", "shift", "unit"), steps, strict=True):
             self.register_buffer(name, torch.tensor(values))
-        self.linear = model.card.objective.linear
+        self.linear, self._counts = model.card.objective.linear, model.card.objective.loss == "poisson"
         if self.linear:
             self.register_buffer("weight", torch.tensor(model["weight"], dtype=torch.float64))
             bias = model["bias"] if "bias" in model else np.zeros(len(model["weight"]))
@@ -125,10 +125,11 @@ class Exported(nn.Module):
 
     def _scores(self, features: Tensor) -> Tensor:
         if self.linear:
-            return features.flatten(1).double() @ self.weight.T + self.bias
+            scores: Tensor = features.flatten(1).double() @ self.weight.T + self.bias
+            return scores.exp() if self._counts else scores
         found = scores_of(self.network(features))
         assert self.loss is not None
-        scores: Tensor = self.loss.scores(found).reshape(found.shape[0], -1).double()
+        scores = self.loss.scores(found).reshape(found.shape[0], -1).double()
         return scores
 
     def _finished(self, scores: Tensor) -> Tensor:

@@ -72,7 +72,11 @@ def test_the_start_is_zero_and_draws_nothing(dtype: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (("probit", 3, 2), {}, "loss is one of logistic, softmax, squared, squared_error, hinge, found 'probit'"),
+        (
+            ("probit", 3, 2),
+            {},
+            "squared, squared_error, poisson, hinge, found 'probit'",
+        ),
         (("logistic", 0, 2), {}, "at least 1 feature, found 0"),
         (("logistic", 3, 2), {"l2": -1.0}, "l2 is a number of at least 0, found -1.0"),
         (("logistic", 3, 2), {"l2": math.nan}, "l2 is a number of at least 0, found nan"),

@@ -26,8 +26,9 @@ from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError, ModelError, SpecError, counted, did_you_mean
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
 from gossamer.files import MOST_RECORDS, read_file, real_path
+from gossamer.objectives.class_weights import shares_of, weights_of
 from gossamer.objectives.linear.kernels import LOSSES
-from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.linear.model import WEIGHED, LinearModel
 from gossamer.objectives.network_losses import said_of
 from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream
@@ -390,8 +391,22 @@ def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
         raise SpecError(
             f"compute.precision: {compute.precision} is for networks, and {name} is a linear model; leave it out"
         )
-    dtype = np.dtype(settings.dtype)
-    return LinearModel(name, features, dataset.classes, l2=settings.l2, intercept=settings.intercept, dtype=dtype)
+    if name == "poisson" and dataset.target_range is not None:
+        raise SpecError(
+            "objective: poisson is for counts as they are, and dataset.target_range would scale them; say "
+            "dataset.target_range: none"
+        )
+    shares = shares_of(experiment.dataset.prevalence)
+    return LinearModel(
+        name,
+        features,
+        dataset.classes,
+        l2=settings.l2,
+        intercept=settings.intercept,
+        dtype=np.dtype(settings.dtype),
+        class_weight=weights_of(settings.class_weight, shares, dataset.labels),
+        prevalence=shares if settings.intercept and name in WEIGHED else None,
+    )
 
 
 def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
@@ -433,6 +448,7 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         from gossamer.objectives.device.network import DeviceNetwork
 
         made = partial(DeviceNetwork, device_of(compute.device, compute.memory_mib, compute.precision))
+    shares = shares_of(experiment.dataset.prevalence)
     network = made(
         module,
         loss=usual if settings.loss is None else said_of(settings.loss),
@@ -442,6 +458,7 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         pretrained=started,
         exact=compute.rounding == "exact",
         classes=dataset.classes,
+        class_weight=weights_of(settings.class_weight, shares, dataset.labels),
     )
     if len(dataset.train.targets):  # a server has none
         _try(network, dataset)

@@ -509,7 +509,8 @@ def _advise(experiment: Experiment, dataset: Dataset) -> None:
     settings = experiment.dataset.complete()
     lines = unscaled(settings, None if dataset.declaration is None else dataset.declaration.format)
     if experiment.private:
-        lines += unlearnable(settings) + undeclared_labels(settings)
+        counts = experiment.objective.name == "poisson"
+        lines += ([] if counts else unlearnable(settings)) + undeclared_labels(settings)
     lines += _of_one_class(dataset)
     for line in lines:
         warnings.warn(line, RunWarning, stacklevel=3)

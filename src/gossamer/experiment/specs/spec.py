@@ -25,6 +25,7 @@ from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
 from gossamer.files import real_path
 from gossamer.notebooks import card, verbatim
+from gossamer.objectives.class_weights import ClassWeight
 from gossamer.objectives.network_losses import KIND as LOSSES
 from gossamer.objectives.network_losses import LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
@@ -73,8 +74,9 @@ class ObjectiveSettings(Section):
     Attributes
     ----------
     name : str, optional
-        ``logistic``, ``softmax``, ``squared``, ``squared_error`` (the same without its 1/2), ``hinge``, or a network:
-        ``mlp``, ``lenet5``, ``cnn_mapa``, ... By default ``softmax`` for classes and ``squared`` for real targets.
+        ``logistic``, ``softmax``, ``squared``, ``squared_error`` (the same without its 1/2), ``poisson`` (counts),
+        ``hinge``, or a network: ``mlp``, ``lenet5``, ``cnn_mapa``, ... By default ``softmax`` for classes and
+        ``squared`` for real targets.
     module : str, optional
         One's own ``torch.nn.Module`` as ``package.module:Class``, instead of a name.
     l2 : float
@@ -89,6 +91,10 @@ class ObjectiveSettings(Section):
     pretrained : path or mapping, optional
         A safetensors file with the model that all nodes start from; by default one that is drawn. It must not come from
         the private data.
+    class_weight : mapping or "balanced", optional
+        Factor of the loss of each class, by its label, which gradients have before they are clipped; 1 for the others.
+        ``balanced``: in inverse proportion to what ``dataset.prevalence`` says of two classes, the largest being 1.
+        Probabilities stay those of the population. It has to be known without the private rows.
     """
 
     name: str | None = None
@@ -98,6 +104,7 @@ class ObjectiveSettings(Section):
     dtype: Literal["float32", "float64"] = "float32"
     intercept: bool = True
     pretrained: Annotated[PretrainedSettings | None, bare("path")] = None
+    class_weight: ClassWeight | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ObjectiveSettings:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import xlogy
 
 from gossamer.arrays import FloatArray
 from gossamer.machine_code import compiled
@@ -35,17 +36,20 @@ from gossamer.machine_code import compiled
 # | `softmax` | one per class | log(sum_c exp(z_c)) - z_y |
 # | `squared` | 1 | (z - y)^2 / 2 |
 # | `squared_error` | 1 | (z - y)^2 |
+# | `poisson` | 1 | exp(z) - y + y (log y - z), half of the deviance, of counts y |
 # | `hinge` | 1 for 2 classes, else one per class | sum_c max(0, 1 - s_c z_c), s_c = 1 for y's own output, else -1 |
 #
-# Targets are class numbers from 0, and real numbers for `squared` and `squared_error`.
-# Their derivatives by z are those of `residuals`.
+# Targets are class numbers from 0, and real numbers for `squared`, `squared_error` and `poisson`.
+# Their derivatives by z are those of `residuals`. Kernels know a loss as (code, weights, offsets): of classes that have
+# weights w, gradients are those of w_y times the loss of z + log w (`class_weights`); otherwise both arrays are empty.
 #
 # References
 # ----------
 # One-against-rest hinge: Rifkin and Klautau, "In defense of one-vs-all classification", JMLR 2004.
+# Poisson regression: McCullagh and Nelder, "Generalized linear models", 1989, sections 2.3.1 and 6.2.
 # The softmax's curvature 1/2: Boehning, "Multinomial logistic regression algorithm", Ann. Inst. Stat. Math. 1992.
 
-LOGISTIC, SOFTMAX, SQUARED, HINGE, SQUARED_ERROR = range(5)
+LOGISTIC, SOFTMAX, SQUARED, HINGE, SQUARED_ERROR, POISSON = range(6)
 
 TargetArray = npt.NDArray[np.float64]
 
@@ -126,11 +130,17 @@ def _hinge(z: FloatArray, targets: TargetArray) -> FloatArray:
     return values
 
 
+def _poisson(z: FloatArray, targets: TargetArray) -> FloatArray:
+    values: FloatArray = np.exp(z[0]) - targets + xlogy(targets, targets) - targets * z[0]
+    return values
+
+
 LOSSES = {
     "logistic": LinearLoss(LOGISTIC, _logistic, 2, one_output_for_two=True, curvature=0.25),
     "softmax": LinearLoss(SOFTMAX, _softmax, math.inf, one_output_for_two=False, curvature=0.5),
     "squared": LinearLoss(SQUARED, _squared, 0, one_output_for_two=False, curvature=1.0),
     "squared_error": LinearLoss(SQUARED_ERROR, _squared_error, 0, one_output_for_two=False, curvature=2.0),
+    "poisson": LinearLoss(POISSON, _poisson, 0, one_output_for_two=False, curvature=None),
     "hinge": LinearLoss(HINGE, _hinge, math.inf, one_output_for_two=True, curvature=None),
 }
 
@@ -143,7 +153,10 @@ _inlined = compiled(inline="always", fastmath={"reassoc", "contract"})
 @_compiled
 def residuals(loss, z, target):
     """Replace the outputs z [outputs] by the derivatives of the loss by each of them."""
-    if loss == SOFTMAX:
+    code, weights, offsets = loss
+    for c in range(offsets.size):
+        z[c] += offsets[c]
+    if code == SOFTMAX:
         top = z[0]
         for c in range(1, z.size):
             top = max(top, z[c])
@@ -154,17 +167,22 @@ def residuals(loss, z, target):
         for c in range(z.size):
             z[c] /= total
         z[int(target)] -= 1.0
-    elif loss == LOGISTIC:
+    elif code == LOGISTIC:
         z[0] = 1.0 / (1.0 + np.exp(-z[0])) - target
-    elif loss == SQUARED:
+    elif code == SQUARED:
         z[0] -= target
-    elif loss == SQUARED_ERROR:
+    elif code == SQUARED_ERROR:
         z[0] = 2.0 * (z[0] - target)
+    elif code == POISSON:
+        z[0] = np.exp(z[0]) - target
     else:
         for c in range(z.size):
             # A single output stands for class 1, one of several for its own class.
             sign = 1.0 if target == (c if z.size > 1 else 1) else -1.0
             z[c] = -sign if sign * z[c] < 1.0 else 0.0
+    if weights.size > 0:
+        for c in range(z.size):
+            z[c] *= weights[int(target)]
 
 
 @_compiled
@@ -322,8 +340,8 @@ def clipped_sums(loss, models, batches, targets, clips, shape, sums, zeroed, unc
 
     Parameters
     ----------
-    loss : int
-        One of the codes above.
+    loss : tuple (int, ndarray [classes or 0], ndarray [outputs or 0])
+        One of the codes above, weights of the classes, and what is added to outputs.
     models : ndarray [width, size]
         Flat models; a row with an entry that is not finite has no finite gradient.
     batches : pair of ndarray, [width + 1] and [packed] of int64

@@ -194,7 +194,7 @@ class LinearModel(objective.Objective):
     Parameters
     ----------
     loss : str
-        ``logistic``, ``softmax``, ``squared``, ``squared_error`` or ``hinge``.
+        ``logistic``, ``softmax``, ``squared``, ``squared_error``, ``poisson`` or ``hinge``.
     features : int
         Numbers in one example.
     classes : int or None
@@ -205,6 +205,11 @@ class LinearModel(objective.Objective):
         Strength of the L2 term, at least 0.
     dtype : numpy dtype
         float32 or float64, of models and gradients.
+    class_weight : ndarray [classes], optional
+        Factor of the loss of each class's examples, which gradients have before they are clipped; see
+        `objectives.class_weights`. Evaluations do not have it, and need no correction.
+    prevalence : ndarray [classes], optional
+        Share of each class, by which the bias is chosen that models start from.
 
     Attributes
     ----------
@@ -233,8 +238,11 @@ class LinearModel(objective.Objective):
         intercept: bool = True,
         l2: float = 0.0,
         dtype: npt.DTypeLike = np.float32,
+        class_weight: TargetArray | None = None,
+        prevalence: TargetArray | None = None,
     ) -> None:
         _check_settings(loss, features, classes, l2, dtype)
+        _check_classes(loss, intercept, class_weight, prevalence)
         self.loss = LOSSES[loss]
         self.squared_error = {"squared": 2.0, "squared_error": 1.0}.get(loss)
         self.features = features
@@ -246,11 +254,29 @@ class LinearModel(objective.Objective):
         bias = (Part("bias", (self.outputs,)),) if intercept else ()
         self.parts = (Part("weight", (self.outputs, features)), *bias)
         self.size = sum(part.size for part in self.parts)
+        none = np.empty(0)
+        self._weights = none if class_weight is None else class_weight.astype(np.float64)
+        self._offsets = self._of_outputs(np.log(self._weights))
+        self._bias = none if prevalence is None else self._of_outputs(np.log(prevalence))
         self._memory = objective.KnownSplits[LinearExamples]()
 
+    def _of_outputs(self, logs: TargetArray) -> TargetArray:
+        """Logarithms [classes] as outputs [outputs] have them: of two that share one, the second less the first."""
+        return logs[1:] - logs[:1] if len(logs) > self.outputs else logs
+
+    @property
+    def _law(self) -> tuple[int, TargetArray, TargetArray]:
+        """The loss as kernels know it."""
+        return self.loss.code, frozen(self._weights), frozen(self._offsets)
+
     def initial(self, generator: np.random.Generator) -> FloatArray:
-        """All zeros, [size]: the losses are convex, so nothing is gained by drawing a start."""
-        return np.zeros(self.size, self.dtype)
+        """All zeros, [size], but for a bias that says how frequent the classes are, where that is known.
+
+        The losses are convex, so nothing is gained by drawing a start.
+        """
+        start = np.zeros(self.size, self.dtype)
+        start[self.size - len(self._bias) :] = self._bias
+        return start
 
     def clipped_gradients(
         self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: objective.Clip
@@ -270,7 +296,7 @@ class LinearModel(objective.Objective):
         sums = np.empty_like(models)
         zeroed, unclipped = np.empty(len(models), np.int64), np.empty(len(models), np.int64)
         kernels.clipped_sums(
-            self.loss.code,
+            self._law,
             frozen(models),
             packed(batches, len(examples.targets)),
             examples.targets,
@@ -294,7 +320,7 @@ class LinearModel(objective.Objective):
             sparse = tuple(frozen(one.astype(kind, copy=False)) for one, kind in zip(found.arrays, kinds, strict=True))
         else:
             dense = found.arrays
-        return (self.loss.code, shape, found.targets, self.l2), dense, sparse
+        return (self._law, shape, found.targets, self.l2), dense, sparse
 
     def local_steps(self, given: objective.LocalRound, data: Split) -> objective.LocalSum:
         """See `Objective.local_steps`: one compiled loop.
@@ -314,7 +340,7 @@ class LinearModel(objective.Objective):
         total = np.empty(where.count(self.size), self.dtype)
         take = steps.csr_round if sp.issparse(examples.matrix) else steps.dense_round
         zeroed = take(
-            self.loss.code,
+            self._law,
             (writable(models), writable(starts)),
             (writable(rows), writable(rates)),
             examples.targets,
@@ -333,7 +359,7 @@ class LinearModel(objective.Objective):
         examples, models = self._examples(data), self.rows(models, len(given.steps))
         found, not_finite = np.empty_like(models), np.empty(len(models), np.int64)
         updates.descend(
-            self.loss.code,
+            self._law,
             frozen(models),
             (frozen(given.steps), frozen(given.lengths), frozen(given.examples)),
             examples.targets,
@@ -388,7 +414,9 @@ class LinearModel(objective.Objective):
         return found
 
     def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
-        """``W x + b`` of each example, computed in float64, [n, outputs]; see `Objective.scores`.
+        """``W x + b`` of each example, computed in float64, [n, outputs]; of counts its exponential, their mean.
+
+        See `Objective.scores`.
 
         Raises
         ------
@@ -403,10 +431,12 @@ class LinearModel(objective.Objective):
         for some in objective.slices(len(found), _ROWS):
             with np.errstate(over="ignore", invalid="ignore"):
                 found[some] = rows[some] @ weights + bias[:, 0, 0]
+                if self.loss.code == kernels.POISSON:
+                    np.exp(found[some], out=found[some])
         return found
 
     def smoothness(self, data: Split) -> float | None:
-        """``curvature lambda_max(X'X) / n + l2``, never less; None for the hinge.
+        """``curvature lambda_max(X'X) / n + l2``, never less; None for the hinge and for counts.
 
         X has a column of ones if there is an intercept; see `largest_eigenvalue` for how far above
         the bound may lie.
@@ -421,7 +451,8 @@ class LinearModel(objective.Objective):
         matrix = self._examples(data).matrix
         if len(data) == 0 or not np.isfinite(matrix.sum(dtype=np.float64)):
             raise DataError("smoothness needs examples with finite features; remove what is missing or infinite")
-        return self.loss.curvature * largest_eigenvalue(matrix, self.intercept) / len(data) + self.l2
+        curvature = self.loss.curvature * float(self._weights.max(initial=0) or 1)
+        return curvature * largest_eigenvalue(matrix, self.intercept) / len(data) + self.l2
 
     def _columns(self, models: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights [features, outputs * width] and bias [outputs, width, 1] of ``models``."""
@@ -442,7 +473,27 @@ class LinearModel(objective.Objective):
     def _examples(self, split: Split) -> LinearExamples:
         if (known := self._memory.get(split)) is not None:
             return known
-        return self._memory.setdefault(split, LinearExamples.of(split, self.features, self.classes, self.intercept))
+        found = LinearExamples.of(split, self.features, self.classes, self.intercept)
+        if self.loss.code == kernels.POISSON and found.targets.min(initial=0) < 0:
+            raise DataError(
+                f"the poisson loss is for counts, 0 or more, found {found.targets.min():g}; correct the targets, or "
+                "take objective: squared"
+            )
+        return self._memory.setdefault(split, found)
+
+
+WEIGHED = ("logistic", "softmax")
+"""Losses whose outputs are logarithms of odds, so that they know weights of classes and their shares."""
+
+
+def _check_classes(
+    loss: str, intercept: bool, class_weight: TargetArray | None, prevalence: TargetArray | None
+) -> None:
+    for key, given in (("class_weight", class_weight), ("prevalence", prevalence)):
+        if given is not None and loss not in WEIGHED:
+            raise SpecError(f"{key} is for logistic, softmax and networks, found {loss}; leave it out")
+    if prevalence is not None and not intercept:
+        raise SpecError("prevalence says what bias a model starts from; say intercept: true, or leave it out")
 
 
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:

@@ -220,6 +220,9 @@ class TorchModule(objective.Objective):
         have anyway; other strategies take examples one at a time, and ``vmap`` cannot.
     classes : int, optional
         Number of classes; it counts for a loss of one's own alone, and is None if that is of real targets.
+    class_weight : ndarray [classes], optional
+        Factor of the loss of each class's examples, which gradients have before they are clipped; see
+        `objectives.class_weights`. Of ``cross_entropy`` alone.
 
     Attributes
     ----------
@@ -257,6 +260,7 @@ class TorchModule(objective.Objective):
         pretrained: bool = False,
         exact: bool = False,
         classes: int | None = None,
+        class_weight: npt.NDArray[np.float64] | None = None,
     ) -> None:
         _check_settings(l2, memory_mib, strategy, threads)
         if exact and strategy == "vmap":
@@ -268,6 +272,10 @@ class TorchModule(objective.Objective):
         self.dtype = self._given.dtype
         self.loss = loss
         known = loss_of(loss, classes)
+        if class_weight is not None:
+            if loss != "cross_entropy":
+                raise SpecError("objective.class_weight is for networks with cross_entropy; leave it out")
+            known = replace(known, weights=torch.tensor(class_weight, dtype=torch.float64))
         self.squared_error = 1.0 if loss == "mse" else None
         self.l2 = l2
         self.memory_mib = memory_mib
@@ -555,6 +563,8 @@ class TorchModule(objective.Objective):
         network, model = self._network, torch.from_numpy(self._given)
         if not isinstance(self.loss, str):
             return None, "kernels are for the losses cross_entropy and mse"
+        if network.loss.weights is not None:
+            return None, "kernels know no weights of classes"
         try:
             chain = chain_of(network.module, shape, self.parts)
         except Unknown as problem:

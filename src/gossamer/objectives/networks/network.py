@@ -148,12 +148,22 @@ class NetworkLoss:
     wanted : int, optional
         Number of numbers that the module must return for an example, of a loss of another distribution; such a loss is
         known neither to kernels nor to a pass over a batch.
+    weights : Tensor [classes], optional
+        Factors of the losses of each class in training; see `objectives.class_weights`.
     """
 
     values: Callable[[Tensor, Tensor], Tensor]
     classifies: bool
     scored: Callable[[Tensor], Tensor] | None = None
     wanted: int | None = None
+    weights: Tensor | None = None
+
+    def trained(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Losses [examples] whose gradients are taken, which are the weighted ones where there are weights."""
+        if self.weights is None:
+            return self.values(outputs, targets)
+        weights = self.weights.to(outputs)
+        return F.cross_entropy(outputs + weights.log(), targets, weight=weights, reduction="none")
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Numbers that examples are predicted by."""
@@ -282,8 +292,8 @@ class Network:
         return any(isinstance(layer, nn.MaxPool2d) for layer in self.module.modules())
 
     def losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each example, [examples]."""
-        return self.loss.values(self.outputs(parameters, features), targets)
+        """The loss of each example that is minimised, [examples]."""
+        return self.loss.trained(self.outputs(parameters, features), targets)
 
 
 def _channels_last(values: Tensor) -> Tensor:
