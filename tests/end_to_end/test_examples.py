@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from scipy.stats import norm
-from tests.end_to_end import visits_table
+from tests.end_to_end import relapses_table, visits_table
 
 import gossamer as gs
 
@@ -54,6 +54,12 @@ def nodes(result: gs.Result) -> dict[str, dict[str, Any]]:
 
 def for_all_visits(result: gs.Result) -> bool:
     return result.guarantee.rows_per_person == 3 and "person" in result.guarantee.unit
+
+
+def for_all_months(result: gs.Result) -> bool:
+    """The guarantee is of persons, and the mean risk of a month about the 0.07 that the table was drawn with."""
+    risk = result.model.predict(EXAMPLES / "relapses.csv").probabilities[:, 1].mean()
+    return result.guarantee.rows_per_person == 6 and 0.05 < risk < 0.09
 
 
 def within_own_budgets(result: gs.Result) -> bool:
@@ -108,6 +114,7 @@ SHOWN = {
     "hospitals-faults": Shown(0.82, more=in_spite_of_faults),
     "hospitals-stopping": Shown(0.75, more=stopped_by_public_rows, settings=()),
     "own-module": Shown(0.8),
+    "relapses-hazards": Shown(0.6, "test_auroc", more=for_all_months),
     "visits-persons": Shown(0.7, more=for_all_visits),
     "wards-gossip": Shown(0.7),
     "wards-regression": Shown(0.15, "test_r2"),
@@ -158,9 +165,10 @@ def test_specs_come_to_what_they_show(name: str) -> None:
     assert shown.more(result)
 
 
-def test_visits_are_as_they_were_drawn(tmp_path: Path) -> None:
-    visits_table.main(tmp_path)
-    assert (tmp_path / "visits.csv").read_bytes() == (EXAMPLES / "visits.csv").read_bytes()
+@pytest.mark.parametrize(("table", "name"), [(visits_table, "visits.csv"), (relapses_table, "relapses.csv")])
+def test_tables_are_as_they_were_drawn(table: Any, name: str, tmp_path: Path) -> None:
+    table.main(tmp_path)
+    assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes()
 
 
 # Scripts
