@@ -69,6 +69,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "allreduce": {"algorithm": {"name": "allreduce", "nodes": 3, "updates_per_node": 4}},
     "audp": {"algorithm": {"name": "audp", "nodes": 3, "updates_per_node": 4}},
     "mapa": {"algorithm": {"name": "mapa", "nodes": 3, "updates_per_node": 9}},
+    "mapa of whole edges": {"algorithm": {"name": "mapa", "nodes": 3, "updates_per_node": 4, "privacy_unit": "client"}},
     "increasing": {"algorithm": {"name": "increasing", "nodes": 3, "rounds": 4}},
     "units": {"algorithm": UNITS, "privacy": {"clip": 1.0}},
     "units hidden": {"algorithm": {**UNITS, "gradient_at": "hidden"}, "privacy": {"clip": 1.0}},
