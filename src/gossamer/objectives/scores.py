@@ -98,9 +98,15 @@ class ScoredSample:
         """
         if threshold is not None:
             self._check_probable("a threshold")
-        scores, targets, classes = self.scores, self.targets, self.classes
-        if not len(targets) or not np.isfinite(scores).all() or not np.isfinite(targets).all():
+        if not len(self.targets) or not np.isfinite(self.scores).all() or not np.isfinite(self.targets).all():
             return {}
+        two = self.classes is not None and len(self.classes) == 2
+        # Ranks of a million rows are found several times as fast where rows of like ranks lie side by side.
+        ordered = self._take(np.argsort(_of_second(self.scores), kind="stable")) if two else self
+        return ordered._assess(threshold)
+
+    def _assess(self, threshold: float | None) -> Assessment:
+        scores, targets, classes = self.scores, self.targets, self.classes
         ones, more = np.ones(len(targets)), dict[str, Any]()
         if classes is None:
             model, constant = _of_numbers(scores[:, 0].astype(np.float64), targets.astype(np.float64))
@@ -191,7 +197,7 @@ class ScoredSample:
             chosen[", ".join(sorted(names[one] or "(empty)" for one in merged))] = merged
         return {str(name): self._take(np.isin(number, those)).assess(threshold) for name, those in chosen.items()}
 
-    def _take(self, chosen: npt.NDArray[np.bool_]) -> ScoredSample:
+    def _take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> ScoredSample:
         likely, persons = (None if array is None else array[chosen] for array in (self.likely, self.persons))
         return replace(self, scores=self.scores[chosen], targets=self.targets[chosen], likely=likely, persons=persons)
 

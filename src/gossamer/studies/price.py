@@ -420,12 +420,13 @@ _CALLED = {AREA: "area under the ROC curve", ACCURACY: "accuracy", LOSS: "test l
 
 
 def _doubt(one: Scores, other: Scores, lost: float) -> str:
-    """Say so where seeds alone make as large a difference, or intervals are wider."""
+    """Say so where seeds alone make as large a difference, or each score is within the interval of the other."""
     spread = math.hypot(one.score.deviation or 0.0, other.score.deviation or 0.0)
     if abs(lost) <= spread:
         return ", which is no more than seeds differ"
-    widths = [(high - low) / 2 for low, high in filter(None, (one.interval, other.interval))]
-    return ", which is less than test rows tell" if widths and abs(lost) < max(widths) else ""
+    pairs = [(a.interval, b.score.mean) for a, b in ((one, other), (other, one))]
+    within = [ends[0] <= mean <= ends[1] for ends, mean in pairs if ends is not None and mean is not None]
+    return ", which is within their intervals" if within and all(within) else ""
 
 
 def _between(price: Price, first: str, second: str) -> str:

@@ -183,8 +183,8 @@ def test_no_band_of_a_price_is_narrower_than_what_test_rows_tell(tmp_path: Path)
     found = replace(made_up(tmp_path), scores=scores)
     said = in_words(found)
     assert said[1] == (
-        "Privacy costs 0.03 of area under the ROC curve, which is less than test rows tell: 0.740 (0.690 to 0.790) as "
-        "a federation without noise, and 0.710 (0.640 to 0.780) as a federation with noise."
+        "Privacy costs 0.03 of area under the ROC curve, which is within their intervals: 0.740 (0.690 to 0.790) as a "
+        "federation without noise, and 0.710 (0.640 to 0.780) as a federation with noise."
     )
     (point,) = found.points
     assert (point.low, point.high) == (pytest.approx(0.64), pytest.approx(0.78))
