@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -37,9 +38,15 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted(_places())
     if name not in _places():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        near = "" if name.startswith("_") else _nearest(name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near}")
     found = globals()[name] = getattr(import_module(_places()[name]), name)
     return found
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name, _places(), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     TypeAdapter,
+    ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     model_serializer,
@@ -30,14 +31,32 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from gossamer.errors import SpecError, shortened
+from gossamer.mistakes import REGISTRIES, TRUTH_VALUE, describe, kinds_of
 
-TRUTH_VALUE = "truth_value"
-"""The type of the error for `true` where a number stands; its context has the ``key`` and what was ``found``."""
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _InWords
+else:
+
+    class _InWords(type(BaseModel)):
+        """Metaclass whose classes say in Python what is wrong as they do of a file."""
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:
+            try:
+                return super().__call__(*args, **given)
+            except ValidationError as error:
+                raise SpecError("; ".join(describe(error, cls))) from None
 
 
-class Section(BaseModel):
-    """Base of all settings: immutable; an unknown key is an error, and so is a truth value in place of a number."""
+class Section(BaseModel, metaclass=_InWords):
+    """Base of all settings: immutable; an unknown key is an error, and so is a truth value in place of a number.
 
+    Attributes
+    ----------
+    has_own_names : bool
+        Whether keys below are names of people's own, which no advice about specs fits.
+    """
+
+    has_own_names: ClassVar[bool] = False
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -88,41 +107,8 @@ def says(key: str, section: Section) -> bool:
     return key in section.model_fields_set and not every <= section.model_fields_set
 
 
-def place(problem: Any) -> tuple[str | int, ...]:
-    """Return the place of one of the problems of a ``ValidationError``, down to the key."""
-    return (*problem["loc"], problem["ctx"]["key"]) if problem["type"] == TRUTH_VALUE else tuple(problem["loc"])
-
-
-_SAID = {
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "expected keys with their values"),
-    "int_parsing": "input should be a whole number, such as 1000",
-    "int_parsing_size": "input should be a whole number, and no larger one than numbers here can be",
-    **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
-    "path_type": "expected the name of a file or folder",
-    "float_parsing": "input should be a valid number",
-}
-"""In the place of pydantic's own words, which are about Python."""
-
-
-def said(problem: Any) -> str:
-    """One of the problems of a ``ValidationError`` in words, without the place and without what was found."""
-    message = str(_SAID.get(problem["type"], problem["msg"])).removeprefix("Value error, ")
-    if problem["type"] == "too_short":
-        message = "expected {min_length} or more of them, found {actual_length}".format_map(problem["ctx"])
-    message = re.sub(r"\b0\.0{5,}\d+", lambda found: f"{float(found[0]):g}", message)
-    return message[0].lower() + message[1:]
-
-
 def _holds_truth_value(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth_value, value)))
-
-
-def kinds_of(annotation: Any) -> list[Any]:
-    """The classes of a value, or of its items; YAML 1.1 has ``on`` and ``off`` as truth values."""
-    if typing.get_origin(annotation) is typing.Literal:
-        return [bool if value in ("on", "off") else type(value) for value in typing.get_args(annotation)]
-    arguments = typing.get_args(annotation)
-    return [kind for argument in arguments for kind in kinds_of(argument)] if arguments else [annotation]
 
 
 # Code of other distributions, which register it by entry points, and whose name a spec may say.
@@ -165,6 +151,9 @@ class Kind:
     base: type[Section] = Section
     promise: str = ""
     loaded: dict[str, tuple[Registered, Any]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        REGISTRIES.append(self)
 
     @property
     def plural(self) -> str:

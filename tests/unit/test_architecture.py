@@ -21,7 +21,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
-BASE = "arrays errors extras files machine_code randomness section threads vectors"
+BASE = "arrays errors extras files machine_code mistakes randomness section threads vectors"
 PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
 RELEASED = f"{BASE} protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
@@ -46,7 +46,8 @@ MAY_IMPORT = {
     "vectors": "arrays vector_loops",
     "protocol": "errors vectors",
     "keys": "errors extras files protocol strict_yaml",
-    "section": "errors",
+    "mistakes": "errors strict_yaml",
+    "section": "errors mistakes",
     "topology": f"{BASE}",
     "data": f"{BASE} strict_yaml",
     "objectives/chains": "files machine_code",

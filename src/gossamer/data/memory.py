@@ -20,7 +20,8 @@ from gossamer.data.datasets import Dataset, dataset_of
 from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, require_finite, with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, RunWarning, SpecError, counted
-from gossamer.section import Section, place, said
+from gossamer.mistakes import place, said
+from gossamer.section import Section
 
 _APPLY = frozenset(
     DatasetSettings.model_fields.keys()

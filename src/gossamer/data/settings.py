@@ -19,7 +19,8 @@ from gossamer.data.columns import (
     read_columns,
 )
 from gossamer.errors import SpecError
-from gossamer.section import Section, place, said
+from gossamer.mistakes import place, said
+from gossamer.section import Section
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

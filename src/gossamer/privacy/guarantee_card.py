@@ -21,9 +21,10 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from gossamer.errors import DataError
+from gossamer.mistakes import place, said
 from gossamer.privacy.guarantees import Guarantee, PrivacyProfile, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
-from gossamer.section import Section, place, said
+from gossamer.section import Section
 
 FILE = "guarantee.json"
 FORMAT: Final = 2

@@ -20,11 +20,12 @@ from gossamer.data.declaration import Declaration
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
 from gossamer.files import elsewhere, read_text
+from gossamer.mistakes import place, said
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.network_losses import KIND, OwnLoss
 from gossamer.objectives.objective import Objective
-from gossamer.section import Section, place, said
+from gossamer.section import Section
 from gossamer.trained.about import AboutSettings
 from gossamer.vectors import Part, pack, unpack
 from gossamer.version import __version__

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 import gossamer as gs
 from gossamer.data.datasets import DatasetSettings, load_dataset
 from gossamer.data.files import KNOWN, infer_format
-from gossamer.errors import DataError
+from gossamer.errors import DataError, SpecError
 
 
 def test_digits_are_scikit_learns() -> None:
@@ -321,7 +320,7 @@ def test_folders_and_unknown_suffixes(tmp_path: Path) -> None:
     ],
 )
 def test_settings_are_checked(wrong) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError):
         DatasetSettings(**{"name": "mine", **wrong})
 
 

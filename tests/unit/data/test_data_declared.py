@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 import gossamer as gs
 from gossamer.data.datasets import DatasetSettings, blank_dataset, declared, declared_form, load_dataset
@@ -85,7 +84,7 @@ def test_what_the_settings_say_goes_before_what_is_known() -> None:
     ],
 )
 def test_features_are_a_number_a_shape_or_names(wrong) -> None:
-    with pytest.raises(ValidationError, match="features"):
+    with pytest.raises(SpecError, match="features"):
         DatasetSettings(name="wards", **wrong)
 
 

@@ -11,7 +11,6 @@ import pyarrow.parquet
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics import r2_score, root_mean_squared_error
 from tests.sampling import examples
@@ -65,7 +64,7 @@ def test_settings_without_a_range_are_written_as_before() -> None:
     [
         ([200, 80], "the least being less"),
         ([80, 80], "the least being less"),
-        ([80], "at least 2"),
+        ([80], "2 or more of them, found 1"),
         ([1, 2, 3], "at most 2"),
         ([float("nan"), 1], "finite number"),
         ([0, float("inf")], "finite number"),
@@ -73,23 +72,23 @@ def test_settings_without_a_range_are_written_as_before() -> None:
         ([False, True], "number"),
         ("wide", "such as .80, 200., found 'wide'"),
         (80, "such as .80, 200., found 80"),
-        ([], "at least 2"),
+        ([], "2 or more of them, found 0"),
         ({}, "give the least and the most"),
         ({"mean": 130}, "a mean and a deviation"),
         ({"mean": 130, "deviation": 0}, "greater than 0"),
         ({"range": [0, 1], "mean": 1, "deviation": 1}, "found both"),
-        ({"ranges": [0, 1]}, "[Ee]xtra"),
+        ({"ranges": [0, 1]}, "unknown key target_range.ranges; did you mean range"),
         ([-1e308, 1e308], "fit float32"),
         ([0, 1e-320], "fit float32"),
     ],
 )
 def test_what_is_no_range_is_refused(said: Any, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(SpecError, match=message):
         DatasetSettings(**REAL, target_range=said)
 
 
 def test_classes_have_no_range() -> None:
-    with pytest.raises(ValidationError, match="target_range is for targets that are numbers; say task: regression"):
+    with pytest.raises(SpecError, match="target_range is for targets that are numbers; say task: regression"):
         DatasetSettings(name="mine", target_range=[0, 1])
 
 

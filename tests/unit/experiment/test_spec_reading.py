@@ -14,8 +14,9 @@ import gossamer as gs
 import gossamer.deployment.owner.policy  # its settings are among those that are looked at
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec, read_text, write_spec
+from gossamer.mistakes import TRUTH_VALUE, place
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
-from gossamer.section import TRUTH_VALUE, Section, place
+from gossamer.section import Section
 
 PRIVATE = {"budget": {"epsilon": 5}}
 
@@ -385,3 +386,26 @@ def test_the_relation_goes_with_the_sampling_unless_it_is_given() -> None:
 def test_a_limit_alone_can_be_switched_off_without_quotes(text: str, seconds: float) -> None:
     found = read_text(f"algorithm: gossip\nprivacy: none\ndeployment: {{alone_after: {text}}}\n")
     assert found.deployment.alone_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: gs.Gossip(topolgy="ring"), "unknown key topolgy; did you mean topology?"),  # type: ignore[call-arg]
+        (lambda: gs.Gossip(lr=0.1), "unknown key lr; did you mean learning_rate?"),  # type: ignore[call-arg]
+        (lambda: gs.Gossip(topology="rng"), "topology: unknown name 'rng'; did you mean ring?"),
+        (lambda: gs.Gossip(nodes="x"), "nodes: input should be a whole number, such as 1000, found 'x'"),
+        (lambda: gs.Budget(), "epsilon is missing: expected a number, found nothing; add epsilon"),  # type: ignore[call-arg]
+        (lambda: gs.Experiment(algoritm="gossip"), "unknown key algoritm; did you mean algorithm?"),
+        (lambda: gs.Experiment(algorithm={"name": "gosip"}), "algorithm: unknown name 'gosip'; did you mean gossip?"),
+    ],
+)
+def test_python_is_told_what_files_are_told(given: Any, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        given()
+    assert str(caught.value) == message
+
+
+def test_a_wrong_name_of_the_library_has_the_nearest_right_one() -> None:
+    with pytest.raises(AttributeError, match=r"module 'gossamer' has no attribute 'Gosip'; did you mean Gossip\?"):
+        gs.Gosip  # noqa: B018

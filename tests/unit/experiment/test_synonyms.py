@@ -8,7 +8,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.table import OWN
-from gossamer.experiment.specs.spec_file import key_of, nearest_key, synonyms
+from gossamer.mistakes import key_of, nearest_key, synonyms
 
 ALGORITHMS: dict[str, Any] = {name: algorithm.Settings for name, algorithm in OWN.items()}
 

@@ -17,7 +17,7 @@ from gossamer.data.dates import as_date
 from gossamer.data.table_survey import LookedAt
 from gossamer.errors import CallerError, did_you_mean
 from gossamer.experiment.specs.spec_draft import Draft, texts_in
-from gossamer.section import said
+from gossamer.mistakes import said
 
 
 def declared(options: Any, names: Collection[str]) -> Draft:

@@ -33,7 +33,7 @@ from gossamer.experiment.specs.spec import resolved
 from gossamer.experiment.specs.spec_draft import Draft, draft, texts_in, unscaled, with_settings
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import replaced
-from gossamer.section import place, said
+from gossamer.mistakes import place, said
 
 _SHOWN, _NAMED, _FEW = 12, 3, 50
 """Most texts of a column that are shown, most of them that an error names, and rows of an owner that are few."""

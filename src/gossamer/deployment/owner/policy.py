@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StrictInt, ValidationError, model_validator
 
@@ -26,15 +26,15 @@ from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of
 from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
-from gossamer.experiment.specs.spec_file import line_of
 from gossamer.files import real_path
+from gossamer.mistakes import line_of, place
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountants import row_of
 from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import LEAST, Counts, NeighboringRelation, without_late
-from gossamer.section import Section, place
+from gossamer.section import Section
 from gossamer.strict_yaml import Key, Lines, read_located
 
 if TYPE_CHECKING:
@@ -228,6 +228,7 @@ class OwnerPolicy(Section):
         ``policy.yaml``. The policy belongs to this file: take good care of both.
     """
 
+    has_own_names: ClassVar[bool] = True
     data: Annotated[dict[str, DataRule], Field(min_length=1)]
     smallest_noise_multiplier: Annotated[float, Field(ge=0)] = 0.3
     largest_clip: Annotated[float, Field(gt=0)] | None = None

@@ -109,14 +109,14 @@ def test_theory_is_refused_exactly_where_its_formula_falls(d, g):
     assert (np.diff(real) > 0).all()
     before = (least - 1 + 1) / (d + 1)
     assert before < g / (g - 1) * math.e
-    with pytest.raises(ValidationError, match=rf" e \(d \+ 1\) - 1, which is {least} for d = {d}, found {least - 1}"):
+    with pytest.raises(SpecError, match=rf" e \(d \+ 1\) - 1, which is {least} for d = {d}, found {least - 1}"):
         TheorySizes(m=least - 1, d=d, g=g)
 
 
 def test_a_gamma_below_one_is_refused():
     """gamma(z) >= 1 at all z: gamma g/(g - 1) >= 1."""
     TheorySizes(m=50, g=3, gamma=2 / 3)
-    with pytest.raises(ValidationError, match=r"gamma must be at least 1 - 1/g, found 0\.66 with g = 3; raise gamma"):
+    with pytest.raises(SpecError, match=r"gamma must be at least 1 - 1/g, found 0\.66 with g = 3; raise gamma"):
         TheorySizes(m=50, g=3, gamma=0.66)
 
 
