@@ -83,7 +83,7 @@ number = 3
             "FixedSize with replace_one",
         ),
         (["speeds={name: file, path: times.csv}"], "line 1"),
-        (["algorithm.nodes=5000"], "5000"),
+        (["algorithm.nodes=5000"], "5,000"),
         (["faults.absences=[{node: 9, start: 1}]"], "below 4"),
         (["speeds.scenario={name: one_slow, node: 7}"], "found 7"),
         (["seed=-1"], "seed"),

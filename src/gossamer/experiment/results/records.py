@@ -24,7 +24,7 @@ from gossamer.experiment.results.observer import Row
 from gossamer.experiment.results.results_folder import HISTOGRAMS, ResultsFolder
 from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
 from gossamer.notebooks import Rows, card
-from gossamer.objectives.score_words import Assessment
+from gossamer.objectives.score_words import Assessment, said_first
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.node import Node
@@ -250,6 +250,7 @@ class Result:
         """The result as notebooks show it."""
         summary, last = self.summary, self.metrics[-1] if self.metrics else {}
         rows: Rows = {
+            **dict(zip(("note",), said_first(summary.get("scores", {})))),
             "ended": f"{summary['status']}, after {summary['virtual_seconds']:g} virtual seconds",
             "made": f"{summary['updates']:,} updates; {summary['messages']:,} messages, {summary['bytes']:,} bytes",
             **{words: f"{last[name]:.4g} (private)" for name, words in _SHOWN.items() if last.get(name) is not None},
@@ -260,7 +261,12 @@ class Result:
         return card(title, rows, [self.guarantee._repr_html_(), *others])
 
 
-_SHOWN = {"mean_model_test_accuracy": "test accuracy", "mean_model_test_loss": "test loss"}
+_SHOWN = {
+    "test_auroc": "area under the ROC curve",
+    "mean_model_test_accuracy": "test accuracy",
+    "test_constant_accuracy": "accuracy of the commonest class",
+    "mean_model_test_loss": "test loss",
+}
 """Figures of the last evaluation that notebooks show."""
 
 
