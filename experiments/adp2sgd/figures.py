@@ -26,6 +26,7 @@ READINGS = {
     "clipped sum": "times the clip, on the sum of\nclipped gradients (as here)",
     "clipped batch": "on a clipped\nbatch",
     "sum": "absolute, on the sum,\nwithout a clip",
+    "twice the rate": "the same, at\ntwice the rate",
     "mean": "on the\nmean",
 }
 NOTE = "Reproducible noise: these runs guarantee nothing."
