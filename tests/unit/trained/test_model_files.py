@@ -102,7 +102,7 @@ CARDS: dict[str, tuple[dict[str, Any], str]] = {
     "no version": ({"format": None}, r"damaged \(format: "),
     "a version that is true": ({"format": True}, r"damaged \(format: input should be a number"),
     "unknown key": ({"colour": "red"}, r"damaged \(colour: extra inputs"),
-    "other loss": ({"objective": {"name": "x", "loss": "poisson"}}, r"damaged \(objective\.loss: "),
+    "other loss": ({"objective": {"name": "x", "loss": "gamma"}}, r"damaged \(objective\.loss: "),
     "squared of classes": ({"objective": {"name": "squared", "loss": "squared"}}, r"damaged \(the squared loss is for"),
     "other parts": ({"parts": [{"name": "weight", "shape": [1, 63]}, {"name": "bias", "shape": [1]}]}, "damaged"),
     "a part with another key": (
