@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import expit
+from tests.oracle.specs import SPECS
 from tests.unit.experiment.test_resuming import SECRET, Killed, files, resume
 
 import gossamer as gs
@@ -289,3 +290,18 @@ def test_a_group_that_is_no_declared_category_is_refused(group: str, table: Path
     spec = {**TABLE, "dataset": {**TABLE["dataset"], "path": str(table)}}
     with pytest.raises(CallerError, match="expected a column of categories"):
         gs.run({**spec, "evaluation": {**SPEC["evaluation"], "group": group}})
+
+
+@pytest.mark.parametrize("name", ["graph-walk", "allreduce-none", "increasing-sequential"])
+def test_models_of_all_algorithms_are_made_of_what_was_released(name: str, tmp_path: Path) -> None:
+    """Also where sums are raw within a unit: what a model says of held-out examples is charged as everywhere."""
+    dataset = {"name": "digits", "positive": [0, 1, 2, 3, 4]}
+    spec = {**SPECS[name], "dataset": dataset, "objective": "logistic", "seed": 7, "evaluation": SPEC["evaluation"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        result = gs.run(spec, tmp_path / "out")
+    held_out = verify(tmp_path / "out")["guarantees"][-1]
+    assert held_out["unit"] == "held-out example of a node's shard"
+    private = math.isfinite(result.guarantees[OBSERVER].epsilon)
+    assert held_out["verdict"] == ("follows" if private else "promises nothing")
+    assert result.summary["private_evaluation"]["figures"]

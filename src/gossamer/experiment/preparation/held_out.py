@@ -64,16 +64,9 @@ _SLOTS = "adding or removing an example is read as blanking one of the public sl
 
 
 def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
-    """Return the plan with the release of every party's held-out examples, and its guarantee.
-
-    Raises
-    ------
-    CallerError
-        If there is nothing to release, or nothing would be proved of it.
-    """
+    """Return the plan with the release of every party's held-out examples, and its guarantee."""
     if prepared.experiment.evaluation.release is None:
         return plan
-    _check(prepared)
     rows, size = rows_of(prepared), len(groups_of(prepared)) * SIZE
     query = _query(prepared)
     side = HeldOut({query.release(size): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
@@ -91,19 +84,28 @@ def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_TRAINED if line == EXAMPLES else line for line in assumptions)
 
 
-def _check(prepared: Prepared) -> None:
-    """Refuse what has no scores of two outcomes, or is not made of what was released."""
+def check_held_out(prepared: Prepared) -> None:
+    """Refuse a release, before a run is planned, if there is nothing to release, or nothing would be proved of it.
+
+    Raises
+    ------
+    CallerError
+        With one line on what does not fit.
+    """
+    if prepared.experiment.evaluation.release is not None:
+        _check_outcomes(prepared)
+        rows_of(prepared)
+        groups_of(prepared)
+
+
+def _check_outcomes(prepared: Prepared) -> None:
+    """Refuse what has no scores of two outcomes, and persons of whom nothing would be proved."""
     spec, dataset, loss = prepared.experiment, prepared.dataset, prepared.experiment.objective.name
     if dataset.classes != 2 or loss == "hinge":
         found = "a regression" if dataset.classes is None else f"{counted(dataset.classes, 'class', 'classes')}"
         raise SpecError(
             "evaluation.release: private is for two classes and a loss that gives probabilities, found "
             f"{'the hinge loss' if loss == 'hinge' else found}; leave it out"
-        )
-    if prepared.cast.trust:
-        raise SpecError(
-            f"evaluation.release: private needs a model that everybody may see, and one of {spec.algorithm.name} stays "
-            "with those who are trusted; leave it out"
         )
     if spec.rows_per_person > 1:
         _check_persons(prepared)

@@ -30,7 +30,7 @@ from gossamer.experiment.preparation.ending import (
     few_collections,
     in_words,
 )
-from gossamer.experiment.preparation.held_out import with_held_out
+from gossamer.experiment.preparation.held_out import check_held_out, with_held_out
 from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.preparation.private_scale import beforehand
@@ -289,6 +289,7 @@ def plan_run(prepared: Prepared) -> Plan:
         If what the spec asks for does not fit together, or no noise meets the budget.
     """
     spec = prepared.experiment
+    check_held_out(prepared)
     problem = problem_of(prepared)
     found = prepared.algorithm.plan(problem)
     _check_beforehand(problem, found)
