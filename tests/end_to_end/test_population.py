@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,25 @@ def run(
         return gs.run(SPEC | changes, out, trace=trace, **more)
 
 
+def numbers(found: Any) -> Iterator[Any]:
+    """All numbers that a nested mapping holds, in order."""
+    if isinstance(found, int | float):
+        yield found
+    if not isinstance(found, Mapping | list):
+        return
+    for each in found.values() if isinstance(found, Mapping) else found:
+        yield from numbers(each)
+
+
 def test_results_are_those_of_the_simulator_and_receipts_follow(tmp_path: Path) -> None:
     found = {name: run(tmp_path / name, compute={"engine": name}) for name in ("simulator", "compiled")}
     simulated, compiled = (found[name].summary for name in ("simulator", "compiled"))
     assert [compiled.pop("engine"), simulated.pop("engine")] == ["compiled", "simulator"]
-    for key in simulated.keys() - {"metrics", "gossip"}:
+    for key in simulated.keys() - {"metrics", "gossip", "scores"}:
         assert compiled[key] == simulated[key]
     assert compiled["gossip"] == pytest.approx(simulated["gossip"])
+    said, right = list(numbers(compiled["scores"])), list(numbers(simulated["scores"]))
+    assert said == pytest.approx(right, rel=1e-5)
     for one, other in zip(found["simulator"].metrics, found["compiled"].metrics, strict=True):
         assert one == pytest.approx(other, rel=1e-5)
     for file in ("ledger.jsonl", "nodes.json"):

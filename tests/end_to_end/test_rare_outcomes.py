@@ -162,9 +162,16 @@ def test_counts_are_fitted_as_scikit_learn_fits_them(visits: np.ndarray[Any, Any
     predicted = model.predict([{"ill": int(ill), "young": int(young)} for ill, young in cells]).values
     np.testing.assert_allclose(predicted, right.predict(cells), rtol=5e-3)
     np.testing.assert_allclose(joblib.load(model.export("sklearn", tmp_path)).predict(cells), predicted, rtol=1e-6)
-    program = torch.export.load(model.export("torch", tmp_path)).module()
-    np.testing.assert_allclose(program(torch.tensor(cells)).numpy(), predicted, rtol=1e-6)
     assert model.evaluate("visits.csv")["figures"]["r2"]["value"] > 0.1
+
+
+@pytest.mark.slow
+def test_counts_are_exported_to_torch(visits: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    model = gs.run({**OF_COUNTS, "stop": {"updates": 5}}).model
+    program = torch.export.load(model.export("torch", tmp_path)).module()
+    cells = visits[:5, :2].astype(np.float64)
+    predicted = model.predict([{"ill": int(ill), "young": int(young)} for ill, young in cells]).values
+    np.testing.assert_allclose(program(torch.tensor(cells)).numpy(), predicted, rtol=1e-6)
 
 
 def test_counts_are_not_scaled(visits: np.ndarray[Any, Any]) -> None:
