@@ -89,6 +89,13 @@ def test_a_result_has_its_figures_and_its_guarantee(result: gs.Result) -> None:
     assert result._repr_html_().count(result.guarantee._repr_html_()) == 1
 
 
+def test_a_result_that_is_no_better_than_a_constant_says_so_first(result: gs.Result) -> None:
+    figures = {"r2": {"value": 0.01, "interval": [-0.02, 0.04], "constant": 0.0, "gain": [-0.02, 0.04]}}
+    scores = {"rows": 90, "persons": None, "level": 0.95, "figures": figures, "better": False}
+    said = Page(replace(result, summary={**result.summary, "scores": scores})._repr_html_()).said
+    assert "No better than saying the same of every row, as far as 90 rows tell: R2 0.010 (-0.020 to 0.040)" in said
+
+
 def test_an_experiment_shows_what_is_not_as_by_default() -> None:
     said = Page(gs.Experiment(algorithm=gs.Gossip(nodes=3), budget=gs.Budget(epsilon=2), seed=4)._repr_html_()).said
     above, spec = said.split("The whole spec")
