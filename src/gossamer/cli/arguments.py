@@ -100,7 +100,7 @@ new  runs.first_spec  write a first spec for one's own table
   --boolean COLUMN:text+        true or false: yes and no, 1 and 0, in small or large letters
   --number COLUMN:text+         a number without a range, which is scaled privately
   --date COLUMN=FIRST..LAST:text+  from when to when dates mostly lie, such as admitted=2015-01-01..2024-12-31; dates
-                                that are written otherwise with their format: born=1930-01-01..2010-12-31,%d.%m.%Y
+                                that are written otherwise with their format: born=1930-01-01..2010-12-31,%%d.%%m.%%Y
   --missing COLUMN=VALUE:text+  what an empty cell is read as
   --was-empty COLUMN:text+      a further feature says whether the cell was empty
   --missing-marks COLUMN=A,B:text+  what else says nothing, such as hb=-9; of all columns: --missing-marks=-9,999

@@ -98,7 +98,7 @@ def test_public_values_can_be_pickled() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    with pytest.raises(AttributeError, match=r"^module 'gossamer' has no attribute 'runs'$"):
+    with pytest.raises(AttributeError, match=r"^module 'gossamer' has no attribute 'runs'; did you mean run\?$"):
         gossamer.runs  # type: ignore[attr-defined]  # noqa: B018
 
 
