@@ -18,6 +18,7 @@ import gossamer as gs
 from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.preparation.held_out import OBSERVER
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.sides.held_out import SeededGrid
 from gossamer.sides.pool import Pool
 from gossamer.verify.gossamer_verify import verify
 
@@ -305,3 +306,37 @@ def test_models_of_all_algorithms_are_made_of_what_was_released(name: str, tmp_p
     private = math.isfinite(result.guarantees[OBSERVER].epsilon)
     assert held_out["verdict"] == ("follows" if private else "promises nothing")
     assert result.summary["private_evaluation"]["figures"]
+
+
+def test_a_held_out_row_that_is_another_shows_in_its_party_s_histogram_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pair of a leak audit: all else that anybody sees is the same bytes, and the sum moves by the root of 2 at most.
+
+    Its cell and another one are both columns of a length of 1, of which those of two outcomes are at right angles.
+    """
+    whole = wards()
+    train = {"x": whole.train.features, "y": whole.train.labels, "owners": whole.train.owners}
+    rng, sums = np.random.default_rng(3), dict[str, list[Any]]()
+    x_test, y_test = rng.normal(size=(60, 2)), np.where(rng.random(60) < 0.5, "yes", "no")
+    noisy = SeededGrid.noisy
+    for name, value in (("one", 0.1), ("other", 50.0)):
+
+        def look(grid: Any, total: Any, *more: Any, name: str = name) -> Any:
+            sums.setdefault(name, []).append(np.array(total))
+            return noisy(grid, total, *more)
+
+        monkeypatch.setattr(SeededGrid, "noisy", look)
+        x_test[7], y_test[7] = value, "yes" if name == "one" else "no"
+        data = gs.Data(**train, x_test=x_test.copy(), y_test=y_test.copy())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)
+            spec = {**SPEC, "partition": "iid"}
+            gs.run(spec, tmp_path / name, data=data, secret=SECRET, trace=tmp_path / f"{name}.trace")
+    first, second = files(tmp_path / "one"), files(tmp_path / "other")
+    seen = ("receipts.jsonl", "guarantee.json", "ledger.jsonl", "model.safetensors", "model.json", "spec.yaml")
+    assert all(first[name] == second[name] for name in seen)
+    assert (tmp_path / "one.trace").read_bytes() == (tmp_path / "other.trace").read_bytes()
+    apart = [float(np.linalg.norm(a - b)) for a, b in zip(sums["one"], sums["other"], strict=True)]
+    assert sorted(apart)[:-1] == [0.0] * (WARDS - 1)
+    assert max(apart) == pytest.approx(math.sqrt(2))

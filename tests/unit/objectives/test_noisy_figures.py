@@ -93,7 +93,8 @@ def test_where_an_outcome_is_lost_in_the_noise_nothing_is_said() -> None:
 def test_intervals_cover_what_they_are_about_in_93_to_97_of_100_seeds(prevalence: float, spread: float) -> None:
     """At a level of 95 %, of 1,000 seeds 93 to 97 % cover, by chance all but 4 times in 1,000 for each figure.
 
-    So that no seed decides, the bounds are wider by 1 % than asked for: false alarms of one figure in 1e5.
+    So that no seed decides, the bounds are wider by 1 % than asked for: false alarms of one figure in 1e5. Average
+    precision is far from linear in the counts, and covers 92.6 to 96.5 % (its page says so): here 90 % or more.
     """
     rng, seeds = np.random.default_rng(6), examples(1000)
     slack = 0.01 if seeds == 1000 else 0.05
@@ -106,8 +107,11 @@ def test_intervals_cover_what_they_are_about_in_93_to_97_of_100_seeds(prevalence
                 hits.setdefault(name, []).append(one.low <= at <= one.high)
     covered = {name: float(np.mean(found)) for name, found in hits.items()}
     assert len(covered) == 9
-    assert min(map(len, hits.values())) > 0.95 * seeds
-    assert all(0.93 - slack <= share <= 0.97 + slack for share in covered.values()), covered
+    shown = {name: len(found) / seeds for name, found in hits.items()}
+    assert shown.pop("average_precision") > 0.85  # where its interval says nothing it is left out
+    assert min(shown.values()) > 0.95
+    least = {name: 0.91 if name == "average_precision" else 0.93 for name in covered}
+    assert all(least[name] - slack <= share <= 0.97 + slack for name, share in covered.items()), covered
 
 
 def test_at_epsilon_a_half_the_area_and_the_intercept_are_near_the_exact_ones() -> None:
