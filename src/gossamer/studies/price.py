@@ -197,7 +197,7 @@ class Price(Study):
         if constants:
             others["always the same"] = constants[0]
         delta = max(one.delta for one in self.scores.values() if one.delta is not None)
-        return price_figure(next(iter(self.scores.values())).kind, delta, self.points, others)
+        return price_figure(next(iter(self.scores.values())).called, delta, self.points, others)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -368,7 +368,7 @@ def rows(price: Price) -> list[tuple[str, ...]]:
     """Return the table: a row for each variant."""
     scores = price.scores
     fits = any(one.r2.values for one in scores.values())
-    kind = next((one.kind for one in scores.values()), ACCURACY)
+    kind = next((one.called for one in scores.values()), ACCURACY)
     judged = any(one.constant is not None for one in scores.values())
     more = [*(["95 %", "constant"] if judged else []), *(["R2"] if fits else [])]
     columns = ("epsilon", "score", "+-", *more, "virtual s", "MiB sent")

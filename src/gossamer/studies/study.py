@@ -104,6 +104,11 @@ class Scores:
             return None
         return self.score.mean if self.kind == LOSS else -self.score.mean
 
+    @property
+    def called(self) -> str:
+        """Name of the score in words."""
+        return "ROC area" if self.kind == AREA else self.kind
+
     def figures(self) -> dict[str, str]:
         """Figures for a table, by what stands above them; R2 only where there is one."""
         digits = ".4g" if self.kind == LOSS else ".3f"
@@ -362,7 +367,7 @@ class Study(ABC):
     def _said(self, one: StudyRun) -> str:
         found = self._scores([one])
         mean = found.score.mean
-        return f"{found.kind} {'none' if mean is None else f'{mean:.4g}'}"
+        return f"{found.called} {'none' if mean is None else f'{mean:.4g}'}"
 
 
 def _sum(values: Sequence[float]) -> float:

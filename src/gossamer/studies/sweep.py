@@ -218,7 +218,7 @@ def plan_sweep(
 
 def marked(found: Sweep) -> list[tuple[str, ...]]:
     """Rows of the table at the end, with the best setting marked."""
-    kinds = " / ".join(sorted({score.kind for score in found.scores.values()})) or "score"
+    kinds = " / ".join(sorted({score.called for score in found.scores.values()})) or "score"
     fits = any(score.r2.values for score in found.scores.values())
     judged = any(score.constant is not None for score in found.scores.values())
     columns = (

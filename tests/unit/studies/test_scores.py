@@ -81,6 +81,7 @@ def test_two_classes_are_compared_by_the_area_under_the_curve() -> None:
     assert found.interval == (pytest.approx(0.57), pytest.approx(0.73))
     assert found.better
     assert found.rank == pytest.approx(-0.65)
+    assert found.called == "ROC area"
     assert found.figures()["95 %"] == "0.570 to 0.730"
     assert not scores_of([summary(row, auroc=figure(0.52, 0.5, 0.03))], shared=True).better
     own = [one | {"scores": {**one["scores"], "nodes": {"auroc": 0.55}}} for one in runs]

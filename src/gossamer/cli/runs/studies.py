@@ -24,7 +24,7 @@ def sweep_command(options: argparse.Namespace) -> int:
     with naming(options.spec, out):
         found = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), say)
     make(found, options)
-    best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].kind} on test examples"
+    best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].called} on test examples"
     useless = [name for name, score in found.scores.items() if not score.better]
     first = wrapped(f"No better than saying the same of every row: {', '.join(useless)}.") + "\n\n" if useless else ""
     answered(options, found.as_dict(), f"{first}{table(marked(found))}{best}")
