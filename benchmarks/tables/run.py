@@ -93,7 +93,7 @@ def flags(name: str, rows: Any) -> list[str]:
             unit = 10.0 ** math.floor(math.log10(most - least)) / 2
             low, high = math.floor(least / unit + 1e-9) * unit, math.ceil(most / unit - 1e-9) * unit
             ranges.append(f"{column}={low:.10g}..{high:.10g}")
-        elif values.dtype.kind in "ib":
+        elif values.dtype.kind in "ib" and set(values.unique()) <= {0, 1}:
             booleans.append(column)
         else:
             texts = [f'"{text}"' if "," in text else text for text in sorted(map(str, values.unique()))]
@@ -103,7 +103,9 @@ def flags(name: str, rows: Any) -> list[str]:
         found += ["--prevalence", f"{(rows[OUTCOME] == 'yes').mean():.2g}"]
     for flag, given in (("--range", ranges), ("--categories", categories), ("--boolean", booleans)):
         found += [flag, *given] if given else []
-    return [*found, "--rows-per-person", "1"]
+    marks = [f"{column}=" for text in ranges if (column := text.rpartition("=")[0]) != OUTCOME]
+    found += ["--missing-marks", *marks] if marks else []
+    return [*found, "--rows-per-person", "1", "--csv", "header=true"]
 
 
 def reference(name: str, train: Any, test: Any) -> float:
