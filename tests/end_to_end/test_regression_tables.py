@@ -45,8 +45,10 @@ def lost(name: str, seed: int) -> float:
     plain = LinearRegression().fit(train.features, train.targets)
     # In the target's own unit: R2 and the error go with the spread of the prices, hours and pressures themselves.
     targets = np.array([float(row[made.target]) for row in made.rows(1_000_000 + seed, FURTHER)])
-    assert found["r2"] == pytest.approx(1 - found["rmse"] ** 2 / targets.var(), abs=1e-4)
-    return float(plain.score(tested.features, tested.targets)) - found["r2"]
+    assert found["figures"]["r2"]["value"] == pytest.approx(
+        1 - found["figures"]["rmse"]["value"] ** 2 / targets.var(), abs=1e-4
+    )
+    return float(plain.score(tested.features, tested.targets)) - found["figures"]["r2"]["value"]
 
 
 @pytest.mark.some(1)
