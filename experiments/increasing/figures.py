@@ -286,7 +286,7 @@ def _readings(records: Sequence[Record]) -> Any:
     axis.set(xlabel="test accuracy after 20,000 gradients", xlim=(0, 1))
     axis.set_title(f"mnist LeNet-5, sizes 1000 (blue) and 200 (orange)\n{_guarantee(records)}", fontsize=10)
     axis.grid(alpha=0.3)
-    axis.legend(fontsize=8, loc="upper left")
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     return figure
 
 
