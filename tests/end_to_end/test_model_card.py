@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,27 @@ def test_what_nobody_said_is_said_to_be_missing(tmp_path: Path) -> None:
     card = (out / "model-card.md").read_text()
     assert "nobody said whose data these are (about.persons)" in card
     assert card.count("Nobody said (about.") == 3
+
+
+def test_a_public_card_has_no_score_on_test_rows(tmp_path: Path) -> None:
+    """Nor how many updates there were where the guarantee holds only if nobody learns that."""
+    pytest.importorskip("jinja2")
+    out = tmp_path / "out"
+    assert main(["run", str(spec(tmp_path)), "--out", str(out)]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    updates = f", {summary['updates']} updates."
+    cards = []
+    for more in ([], ["--public"]):
+        assert main(["report", str(out), "--card", *more]) == 0
+        cards.append((out / "model-card.md").read_text())
+    assert "| area under the ROC curve |" in cards[0]
+    assert "Scores on test rows are left out" in cards[1]
+    assert "| figure | value |" not in cards[1]
+    assert all(updates in card for card in cards)
+    summary["privacy"]["secret_schedule"] = True
+    (out / "summary.json").write_text(json.dumps(summary))
+    assert main(["report", str(out), "--card", "--public"]) == 0
+    assert updates not in (out / "model-card.md").read_text()
 
 
 def test_words_change_no_run(tmp_path: Path) -> None:

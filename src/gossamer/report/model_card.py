@@ -66,8 +66,10 @@ def opening(card: Card) -> list[str]:
 _SAID = {"purpose": "What it is for", "limits": "What it is not for", "decided": "Who decided"}
 
 
-def write_model_card(record: RunRecord, folder: Path) -> Path:
+def write_model_card(record: RunRecord, folder: Path, *, public: bool = False) -> Path:
     """Write the card of a run's model as Markdown into ``folder``, and return where it is.
+
+    With ``public``, it is without what tells of more than was released.
 
     Raises
     ------
@@ -76,11 +78,11 @@ def write_model_card(record: RunRecord, folder: Path) -> Path:
     """
     if (card := card_of(record)) is None:
         raise DataError(f"{record.path}: expected a model, with {MODEL}, found none; give a run that has ended")
-    write_own(folder / CARD, ("\n".join(_lines(record, card)) + "\n").encode())
+    write_own(folder / CARD, ("\n".join(_lines(record, card, public)) + "\n").encode())
     return folder / CARD
 
 
-def _lines(record: RunRecord, card: Card) -> Iterator[str]:
+def _lines(record: RunRecord, card: Card, public: bool) -> Iterator[str]:
     head = {
         "library_name": "gossamer",
         "tags": ["federated-learning", "differential-privacy", *(["tabular"] if card["data"].get("columns") else [])],
@@ -93,11 +95,11 @@ def _lines(record: RunRecord, card: Card) -> Iterator[str]:
     yield "## Data\n"
     yield from _data(card)
     yield "\n## How well it does\n"
-    yield from _scores(record)
+    yield from _scores(record, public)
     yield "\n## Privacy\n"
     yield from _proved(record)
     yield "\n## How to use it\n"
-    yield f"`gossamer predict {record.name} ROWS.csv`; written by Gossamer {card['gossamer']}, {_made(record, card)}."
+    yield f"`gossamer predict {record.name} ROWS.csv`; written by Gossamer {card['gossamer']}, {_made(record, card, public)}."
 
 
 def _data(card: Card) -> Iterator[str]:
@@ -116,7 +118,10 @@ def _declared(column: Card) -> str:
     return "{} from {:g} to {:g}".format(kind, *column["range"]) if column.get("range") else str(kind)
 
 
-def _scores(record: RunRecord) -> Iterator[str]:
+def _scores(record: RunRecord, public: bool) -> Iterator[str]:
+    if public:
+        yield "Scores on test rows are left out: no guarantee covers them."
+        return
     found = {words: record.summary["metrics"].get(name) for name, words in SCORES.items()}
     held = [(words, decimal(value)) for words, value in found.items() if value is not None]
     if not held:
@@ -136,9 +141,12 @@ def _proved(record: RunRecord) -> Iterator[str]:
     yield "Nothing is proved."
 
 
-def _made(record: RunRecord, card: Card) -> str:
+def _made(record: RunRecord, card: Card, public: bool) -> str:
     name = card["objective"].get("module") or card["objective"].get("name") or "a module from memory"
-    return f"{name} by {record.summary['algorithm']}, {counted(int(record.summary['updates']), 'update', form=',')}"
+    made = f"{name} by {record.summary['algorithm']}"
+    if public and record.secret_schedule:  # how many there were tells whom the server drew
+        return made
+    return f"{made}, {counted(int(record.summary['updates']), 'update', form=',')}"
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -33,19 +33,19 @@ def report_command(options: argparse.Namespace) -> int:
         if options.figures:
             print(write_figures(page, folder))
         if options.card:
-            print(_card(options.dir, folder))
+            print(_card(options.dir, folder, options.public))
         if options.pdf:
             print(write_paper(page, folder))
     return 0
 
 
-def _card(folders: Sequence[Path], out: Path) -> Path:
+def _card(folders: Sequence[Path], out: Path, public: bool) -> Path:
     from gossamer.report.model_card import write_model_card
     from gossamer.report.records import read_records
 
     if len(folders) > 1:
         raise CallerError(f"--card: expected one run, found {len(folders)}; a card is of one model")
-    return write_model_card(read_records(folders)[0], out)
+    return write_model_card(read_records(folders)[0], out, public=public)
 
 
 def _serve(door: Door, options: argparse.Namespace) -> None:
