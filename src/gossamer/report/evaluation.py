@@ -22,8 +22,15 @@ _WORDS = {
 
 
 def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSection | None:
-    """Return the tables of runs whose parties released how their held-out examples are scored."""
-    found = {record.name: one for record in records if (one := record.summary.get("private_evaluation"))}
+    """Return the tables of runs whose parties released how their held-out examples are scored.
+
+    In public without those of which nothing is guaranteed: without noise they are exact scores on test examples.
+    """
+    found = {
+        record.name: one
+        for record in records
+        if (one := record.summary.get("private_evaluation")) and not (public and one["epsilon"] is None)
+    }
     if not found:
         return None
     tables = {name: [_row("all parties", one["figures"]), *_parts(one)] for name, one in found.items()}

@@ -177,3 +177,17 @@ def test_what_was_released_of_held_out_examples_is_shown_to_everybody(tmp_path: 
     assert text.count("0.800 (0.750 to 0.850)") == 3
     assert "noise of epsilon 0.5 for each held-out example" in text
     assert EVIL not in text
+
+
+def test_histograms_of_held_out_examples_that_nothing_covers_are_not_shown_in_public(tmp_path: Path) -> None:
+    """Of a run without noise they are exact scores on test examples; reproducible noise can be drawn again."""
+    there = folder(tmp_path / "r-seed0", ROWS, algorithm="gossip")
+    summary = json.loads((there / "summary.json").read_text())
+    figures = {"auroc": {"value": 0.8, "low": 0.75, "high": 0.85}}
+    summary["private_evaluation"] = {"epsilon": None, "figures": figures, "parties": {}}
+    (there / "summary.json").write_text(json.dumps(summary))
+    own, shown = (html(page_of_runs(read_records([there]), public=public)) for public in (False, True))
+    assert "0.800 (0.750 to 0.850)" in own
+    assert "of which nothing is guaranteed" in own
+    assert "0.800" not in shown
+    assert "Private evaluation" not in shown

@@ -259,7 +259,8 @@ def _held_out(found: dict[str, Any] | None) -> str:
     each = found["parties"] if len(found["parties"]) > 1 else {}
     figures = {"all": found["figures"], **found.get("groups", {}), **each}
     lines = [f"  - {name}: {in_words(one)}" for name, one in figures.items()]
-    noise = "without noise" if found["epsilon"] is None else f"with noise of epsilon {epsilon(found['epsilon'])}"
+    at = found["epsilon"]
+    noise = "of which nothing is guaranteed" if at is None else f"with noise of epsilon {epsilon(at)}"
     head = f"Private evaluation, of histograms of scores that each party released once, {noise} (95 % intervals):"
     return f"\n{wrapped(chr(10).join([head, *lines[:_SHOWN]]))}\n"
 
