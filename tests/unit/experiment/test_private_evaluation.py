@@ -228,6 +228,32 @@ def test_persons_with_examples_on_both_sides_are_never_made_by_a_split() -> None
     assert "none to train on, which has been checked" in str(result.guarantees[OBSERVER])
 
 
+def test_persons_with_several_held_out_rows_are_refused_where_each_is_said_to_have_one(tmp_path: Path) -> None:
+    """A guarantee that says so of known persons would be wrong by as many rows as they have."""
+
+    def written(name: str, persons: Any) -> str:
+        lines = [f"{n % 100},{person},{'yes' if n % 3 else 'no'}" for n, person in enumerate(persons)]
+        (tmp_path / name).write_text("\n".join(["age,who,died", *lines]) + "\n")
+        return str(tmp_path / name)
+
+    dataset = {"name": "t", "target": "died", "person": "who", "labels": ["no", "yes"], "columns": {"age": [0, 100]}}
+    dataset["path"] = written("train.csv", range(300))
+    changed = {"partition": "iid", "budget": {"epsilon": 3, "delta": 1e-5, "rows_per_person": 1}}
+    for tested, found in (
+        (np.arange(600, 660) // 2, "a person with 2"),
+        (range(290, 350), "10 persons"),
+        (range(300, 360), ""),
+    ):
+        spec = {**SPEC, **changed, "dataset": {**dataset, "test_path": written("test.csv", tested)}}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)
+            if not found:
+                assert gs.run(spec).guarantees[OBSERVER].rows_per_person == 1
+                continue
+            with pytest.raises(CallerError, match=found):
+                gs.run(spec)
+
+
 def test_an_outcome_that_a_party_does_not_have_leaves_its_figures_out_and_counts_for_all() -> None:
     given = wards()
     labels = np.where(np.arange(900) % WARDS == 0, "no", given.train.labels)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
 from gossamer.data.columns import Column
@@ -107,7 +108,7 @@ def _check_outcomes(prepared: Prepared) -> None:
             "evaluation.release: private is for two classes and a loss that gives probabilities, found "
             f"{'the hinge loss' if loss == 'hinge' else found}; leave it out"
         )
-    if spec.rows_per_person > 1:
+    if spec.rows_per_person > 1 or (asked(spec) and dataset.persons is not None):
         _check_persons(prepared)
 
 
