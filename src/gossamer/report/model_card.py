@@ -99,7 +99,8 @@ def _lines(record: RunRecord, card: Card, public: bool) -> Iterator[str]:
     yield "\n## Privacy\n"
     yield from _proved(record)
     yield "\n## How to use it\n"
-    yield f"`gossamer predict {record.name} ROWS.csv`; written by Gossamer {card['gossamer']}, {_made(record, card, public)}."
+    made = _made(record, card, public)
+    yield f"`gossamer predict {record.name} ROWS.csv`; written by Gossamer {card['gossamer']}, {made}."
 
 
 def _data(card: Card) -> Iterator[str]:
