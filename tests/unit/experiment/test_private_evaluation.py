@@ -129,6 +129,37 @@ def test_a_run_that_is_killed_while_parties_release_draws_the_same_and_charges_o
     assert files(tmp_path / "out") == files(folder)
 
 
+@pytest.mark.parametrize("changed", ["owners", "epsilon"])
+def test_a_run_is_not_made_again_with_another_release_of_the_same_rows(changed: str, tmp_path: Path) -> None:
+    """It would have noise of its own, so it would be a second release that nothing is charged for."""
+
+    def written(name: str, first: int) -> str:
+        lines = [f"{n % 100},w{(n + first) % 3},{'yes' if n % 5 < 2 else 'no'}" for n in range(300)]
+        (tmp_path / name).write_text("\n".join(["age,ward,died", *lines]) + "\n")
+        return str(tmp_path / name)
+
+    dataset = {**TABLE["dataset"], "columns": {"age": [0, 100]}}
+    del dataset["test_fraction"]
+    dataset |= {"path": written("train.csv", 0), "test_path": written("test.csv", 0)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        out = tmp_path / "out"
+        gs.run({**TABLE, "dataset": dataset}, out)
+        again = gs.repeat_run(out)
+        assert (
+            again.summary["private_evaluation"] == json.loads((out / "summary.json").read_text())["private_evaluation"]
+        )
+        if changed == "owners":
+            written("test.csv", 1)
+        else:
+            text = (out / "spec.yaml").read_text()
+            assert text.count("epsilon: 0.5") == 1
+            (out / "spec.yaml").write_text(text.replace("epsilon: 0.5", "epsilon: 0.6"))
+        with pytest.raises(CallerError, match="what is released of them"):
+            gs.repeat_run(out, tmp_path / "again")
+    assert not (tmp_path / "again" / "evaluation.json").exists()
+
+
 def test_other_noise_for_other_examples_epsilons_and_models_and_the_run_itself_is_what_it_was(folder: Path) -> None:
     def drawn(**changed: Any) -> tuple[Any, Any]:
         result = run(**changed)

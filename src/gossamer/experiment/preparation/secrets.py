@@ -233,8 +233,20 @@ def _deciding(content: Any) -> Any:
 
 
 def test_mark(prepared: Prepared, secret: NoiseSecret) -> str:
-    """A text that tells a run's test examples from others; without the secret nobody can tell whose it is."""
-    return mark(secret.derive("test examples", _digest(_split(prepared.dataset.test))))
+    """A text that tells a run's test examples, and what is released of them, from others.
+
+    Without the secret nobody can tell whose it is.
+    """
+    return mark(secret.derive("test examples", _digest([*_split(prepared.dataset.test), *_released(prepared)])))
+
+
+def _released(prepared: Prepared) -> Iterator[bytes]:
+    """What a release of test examples follows from beside them, if there is one: its settings, and whose they are."""
+    data, settings = prepared.dataset, prepared.experiment.evaluation
+    if settings.release is not None:
+        yield json.dumps([settings.epsilon, settings.group]).encode()
+        for whose in (data.test_owners, data.test_persons):
+            yield b"" if whose is None else json.dumps(np.asarray(whose).tolist()).encode()
 
 
 def _digest(parts: Iterable[bytes | memoryview]) -> str:

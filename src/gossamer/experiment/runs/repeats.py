@@ -405,7 +405,7 @@ def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
 
 
 def check_tested(path: Path, kept: KeptSecret, prepared: Prepared) -> None:
-    """Raise unless the test examples are those of the run whose secret was kept.
+    """Raise unless the test examples are those of the run whose secret was kept, and what is released of them is.
 
     Raises
     ------
@@ -414,6 +414,6 @@ def check_tested(path: Path, kept: KeptSecret, prepared: Prepared) -> None:
     """
     if kept.tested and kept.tested != test_mark(prepared, kept.secret):
         raise DataError(
-            f"{path}: the test examples are not what they were, so the run's metrics would not come out again; bring "
-            "them back"
+            f"{path}: the test examples are not what they were, or what is released of them is not, so the run's "
+            "metrics would not come out again; bring them back"
         )
