@@ -169,6 +169,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
         _check_numbers(summary["privacy"]["guarantee"], _PROVED)
         _check_numbers(summary.get("metrics") or {}, ("test_accuracy", *SCORES))
         check(summary.get("scores", {}))
+        if (released := summary.get("private_evaluation")) is not None:
+            _check_released(released)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
             f"{folder}: expected the results folder of a run, with a {SUMMARY}{elsewhere(folder, SUMMARY)}; give one "
@@ -199,6 +201,14 @@ SCORES = {
 def _check_numbers(found: Mapping[str, Any], names: Sequence[str]) -> None:
     if not all(isinstance(found.get(name), int | float | None) for name in names):
         raise TypeError
+
+
+def _check_released(found: Mapping[str, Any]) -> None:
+    """Raise as `read_summary` catches it unless these are figures that were released of held-out examples."""
+    _check_numbers({"epsilon": found["epsilon"]}, ("epsilon",))
+    for figures in (found["figures"], *found["parties"].values(), *found.get("groups", {}).values()):
+        for one in figures.values():
+            _check_numbers(one, ("value", "low", "high"))
 
 
 def _columns(file: Path) -> dict[str, list[float | None]]:

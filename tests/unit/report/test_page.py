@@ -179,6 +179,18 @@ def test_what_was_released_of_held_out_examples_is_shown_to_everybody(tmp_path: 
     assert EVIL not in text
 
 
+@pytest.mark.parametrize(
+    "found",
+    [3, {}, {"epsilon": EVIL, "figures": {}, "parties": {}}, {"epsilon": 1, "figures": {"auroc": 3}, "parties": {}}],
+)
+def test_a_private_evaluation_that_is_none_is_refused(found: object, tmp_path: Path) -> None:
+    place = folder(tmp_path / "r", ROWS)
+    summary = json.loads((place / "summary.json").read_text())
+    (place / "summary.json").write_text(json.dumps({**summary, "private_evaluation": found}))
+    with pytest.raises(gs.CallerError, match="expected the results folder of a run"):
+        write_report(read_records([place]), tmp_path)
+
+
 def test_histograms_of_held_out_examples_that_nothing_covers_are_not_shown_in_public(tmp_path: Path) -> None:
     """Of a run without noise they are exact scores on test examples; reproducible noise can be drawn again."""
     there = folder(tmp_path / "r-seed0", ROWS, algorithm="gossip")
