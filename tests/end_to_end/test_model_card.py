@@ -58,6 +58,9 @@ def test_what_people_said_is_on_the_card_and_first_on_the_page(tmp_path: Path) -
     for words in (first, "## What it is for\n\nwarn the ward", SAID["limits"], "## Who decided\n\nthe board"):
         assert words in text
     assert "| age | number from 0 to 120 |\n| sex | one of f, m |" in text
+    scores = json.loads((out / "summary.json").read_text())["scores"]["figures"]["auroc"]
+    low, high = scores["interval"]
+    assert f"| area under the ROC curve | {scores['value']:.3f} | {low:.3f} to {high:.3f} | 0.500 |" in text
     assert "at delta 0.0001." in text
     page = (out / "report.html").read_text()
     assert page.index("patients of two wards &lt;i&gt;") < page.index("Runs</h2>")
@@ -108,4 +111,16 @@ def test_a_card_is_of_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert main(["run", str(spec(tmp_path)), "--out", str(tmp_path / name)]) == 0
     assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--card"]) == 2
     assert "--card: expected one run, found 2" in capsys.readouterr().err
-    assert not (tmp_path / "a" / "model-card.md").exists()
+    assert not any((tmp_path / "a" / name).exists() for name in ("model-card.md", "report.html"))
+
+
+def test_a_card_says_first_that_a_model_is_no_better_than_a_constant(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    out = tmp_path / "out"
+    assert main(["run", str(spec(tmp_path)), "--out", str(out)]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    summary["scores"]["better"] = False
+    (out / "summary.json").write_text(json.dumps(summary))
+    assert main(["report", str(out), "--card"]) == 0
+    text = (out / "model-card.md").read_text()
+    assert text.index("No better than saying the same of every row") < text.index("| area under the ROC curve")

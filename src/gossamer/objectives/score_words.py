@@ -88,9 +88,8 @@ def shown(name: str, value: float | Sequence[float] | None) -> str:
 def check(found: Assessment) -> None:
     """Raise a `KeyError`, `TypeError` or `ValueError` if this is no assessment, such as in a file that was edited."""
     said_first(found)
-    for name, one in found.get("figures", {}).items():
-        for part in ("value", "interval", "constant"):
-            shown(name, one[part])
+    table_of(found)
+    for one in found.get("figures", {}).values():
         if one["interval"] is not None:
             _low, _high = one["interval"]
     for _mean, _share, _rows in found.get("reliability", ()):

@@ -17,10 +17,11 @@ import yaml
 
 from gossamer.errors import DataError, counted
 from gossamer.files import MOST_RECORDS, read_text, write_own
+from gossamer.objectives.score_words import said_first, table_of
 from gossamer.privacy.guarantee_card import FILE as GUARANTEE
 from gossamer.report.drawing import decimal
 from gossamer.report.privacy import proved_of, sentence
-from gossamer.report.records import SCORES, RunRecord
+from gossamer.report.records import RunRecord
 
 MODEL, CARD = "model.json", "model-card.md"
 """Names of the file that has a model's card for programs, and of that for people."""
@@ -120,16 +121,17 @@ def _declared(column: Card) -> str:
 
 
 def _scores(record: RunRecord, public: bool) -> Iterator[str]:
+    """Return how well the model does beside a constant, after what must be known first."""
     if public:
         yield "Scores on test rows are left out: no guarantee covers them."
         return
-    found = {words: record.summary["metrics"].get(name) for name, words in SCORES.items()}
-    held = [(words, decimal(value)) for words, value in found.items() if value is not None]
-    if not held:
-        yield "It was not tested."
+    heading, *rows = table_of(record.scores) or [()]
+    if not rows:
+        yield "It was not tested, or has no figures."
         return
-    yield "On test rows, which no guarantee covers:\n"
-    yield from _table(("figure", "value"), held)
+    yield from (f"{line}\n" for line in said_first(record.scores))
+    yield "On test rows, which no guarantee covers; *constant* is whoever says the same of every row:\n"
+    yield from _table(heading, rows)
 
 
 def _proved(record: RunRecord) -> Iterator[str]:

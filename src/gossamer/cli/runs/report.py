@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import door_for, page_of
@@ -19,33 +17,28 @@ if TYPE_CHECKING:
 def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
     from gossamer.files import held
+    from gossamer.report.model_card import write_model_card
     from gossamer.report.page import write_figures, write_page, write_paper
+    from gossamer.report.records import read_records
 
     with door_for(options) as door:
         if door is not None:
             page_of(options.dir, options.public)  # what cannot be shown is refused before anything is served
             _serve(door, options)
             return 0
+    if options.card and len(options.dir) > 1:
+        raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
     folder = options.out or options.dir[0]
     with held(folder):
         page = page_of(options.dir, options.public)
+        if options.card:  # what has no model is refused before anything is written
+            print(write_model_card(read_records(options.dir)[0], folder, public=options.public))
         print(write_page(page, folder))
         if options.figures:
             print(write_figures(page, folder))
-        if options.card:
-            print(_card(options.dir, folder, options.public))
         if options.pdf:
             print(write_paper(page, folder))
     return 0
-
-
-def _card(folders: Sequence[Path], out: Path, public: bool) -> Path:
-    from gossamer.report.model_card import write_model_card
-    from gossamer.report.records import read_records
-
-    if len(folders) > 1:
-        raise CallerError(f"--card: expected one run, found {len(folders)}; a card is of one model")
-    return write_model_card(read_records(folders)[0], out, public=public)
 
 
 def _serve(door: Door, options: argparse.Namespace) -> None:
