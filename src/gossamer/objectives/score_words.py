@@ -139,7 +139,7 @@ def said_first(found: Assessment) -> list[str]:
         return []
     name, rows = first(found), counted(found["rows"], "row", form=",")
     if "classes" in found and name != "auroc":
-        return [f"The {rows} are all of one class, so the area under the ROC curve has no value."]
+        return [f"There is one class alone in {rows}, so the area under the ROC curve has no value."]
     if found["better"] is not False:
         return []
     one = found["figures"][name]
@@ -180,11 +180,12 @@ def warnings_of(found: Assessment) -> list[str]:
     chosen = found.get("threshold", 0.5) != 0.5
     if accuracy is None or chosen or accuracy["gain"] is None or accuracy["gain"][0] > 0 or accuracy["constant"] == 1:
         return []
+    # Only probabilities of two classes can be held against a threshold.
+    advice = "choose a threshold of your own: gossamer evaluate RUN ROWS --threshold"
     return [
         f"the accuracy of {accuracy['value']:.3f} is no better than always saying {commonest(found)}, which has "
         f"{accuracy['constant']:.3f}; the model does rank rows (area under the ROC curve "
-        f"{shown('auroc', figures['auroc']['value'])}), so choose a threshold of your own: gossamer evaluate RUN ROWS "
-        "--threshold"
+        f"{shown('auroc', figures['auroc']['value'])}), so {advice if 'threshold' in found else more}"
     ]
 
 

@@ -67,7 +67,7 @@ def test_rows_of_one_class_are_said_to_be(place: Path, tmp_path: Path, capsys: p
     (tmp_path / "well.csv").write_text("age,ill\n" + "30,0\n" * 40)
     assert main(["evaluate", str(place / "run"), str(tmp_path / "well.csv")]) == 0
     assert capsys.readouterr().out.startswith(
-        "The 40 rows are all of one class, so the area under the ROC curve has no value."
+        "There is one class alone in 40 rows, so the area under the ROC curve has no value."
     )
 
 

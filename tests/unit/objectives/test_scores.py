@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_rows_of_one_class_have_no_area_and_that_is_said() -> None:
     found = of_two(truth=np.zeros(N, np.int64)).assess()
     assert found["figures"]["auroc"]["value"] is None
     assert found["better"] is None
-    assert said_first(found) == ["The 600 rows are all of one class, so the area under the ROC curve has no value."]
+    assert said_first(found) == ["There is one class alone in 600 rows, so the area under the ROC curve has no value."]
     assert warnings_of(found) == []
 
 
@@ -224,3 +225,18 @@ def test_what_has_no_probabilities_has_no_threshold() -> None:
         of_two().cheapest({"false": 1})
     with pytest.raises(CallerError, match="cost: expected numbers above 0, found -1"):
         of_two().cheapest({"false_negative": -1.0})
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_threshold_is_advised_only_where_one_can_be_taken(classes: int) -> None:
+    """Scores of a hinge loss, and of several classes, that rank rows well and never name any but the first."""
+    targets = np.repeat(np.arange(classes), 200)
+    scores = RNG.normal(size=(len(targets), classes)) + 1.5 * np.eye(classes)[targets] + 50 * np.eye(classes)[0]
+    sample = ScoredSample(scores, targets, [*"abc"][:classes])
+    (line,) = warnings_of(sample.assess())
+    assert "the model does rank rows" in line
+    assert "--threshold" not in line
+    assert line.endswith("train longer, or take a larger budget or more rows")
+    if classes == 2:
+        likely = expit(scores - scores[:, ::-1])
+        assert warnings_of(replace(sample, likely=likely).assess())[0].endswith("--threshold")
