@@ -141,9 +141,9 @@ def describe_row(row: Row, words: Words) -> str:
     own = f"{words.party}s {figure(row, f'test_{name}')}"
     if name == "accuracy":
         own = f"{own} (worst {figure(row, 'worst_node_test_accuracy')})"
-    shared = f"{words.model} {figure(row, f'mean_model_test_{name}')}, " if words.shared else ""
-    if words.shared and row.get("test_auroc") is not None:  # of two classes, of which accuracy may say nothing
-        own = f"{own}; area under its ROC curve {row['test_auroc']:.3f}"
+    # Of two classes, of which accuracy may say nothing.
+    area = "" if row.get("test_auroc") is None else f" (area under its ROC curve {row['test_auroc']:.3f})"
+    shared = f"{words.model} {figure(row, f'mean_model_test_{name}')}{area}, " if words.shared else ""
     return f"{name}: {shared}{own}{spent(row)}{_diverged(row)}"
 
 

@@ -323,3 +323,26 @@ def test_a_plan_is_broken_at_the_width_of_lines(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     assert said.split() == [*30 * ["estimated"], "plan:", *30 * ["planned"]]
     assert max(map(len, said.splitlines())) <= 100
+
+
+def test_scores_of_a_model_that_nobody_has_are_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A table of the mean of all models, where each has its own, would be taken for what somebody has."""
+    said = "These scores are of the mean of all nodes' models, which nobody has"
+    for name in ("local", "central", "gossip"):
+        (tmp_path / name).mkdir()
+        assert (said in printed(capsys, tmp_path / name, name)[0]) == (name == "local")
+    columns = {"age": [20, 90], "hr": [40, 140]}
+    (tmp_path / "ill.csv").write_text(
+        "age,hr,ill\n" + "".join(f"{20 + n % 70},{40 + n % 99},{n % 2}\n" for n in range(200))
+    )
+    dataset = {"name": "ill", "path": str(tmp_path / "ill.csv"), "target": "ill", "labels": [0, 1], "columns": columns}
+    out = " ".join(printed(capsys, tmp_path, "local", dataset=dataset)[0].split())
+    own = json.loads((tmp_path / "out" / "summary.json").read_text())["scores"]["nodes"]
+    assert f"{said}; their own have an area under the ROC curve of {own['auroc']:.3f} (worst" in out
+
+
+def test_the_area_under_the_curve_stands_beside_the_model_that_has_it() -> None:
+    row = {**ROW, "test_auroc": 0.75}
+    said = "mean model 0.500 (area under its ROC curve 0.750), nodes 0.400 (worst 0.250)"
+    assert describe_row(row, Words(figures="")) == f"accuracy: {said}"
+    assert "ROC" not in describe_row(row, Words(shared=False))

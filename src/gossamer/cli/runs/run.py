@@ -232,6 +232,8 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
     scores = summary.get("scores", {})
     judged = "".join(f"\n{wrapped(line)}\n" for line in said_first(scores))
     tested = f"\n{table(table_of(scores, brief=True))}\n" if scores else ""
+    if scores and not words.shared and summary["nodes"] > 1:
+        tested += f"\n{wrapped(_of_nobody(words, scores.get('nodes')))}\n"
     again = ""
     if repeated is not None:
         again = f"{wrapped(f'This is {repeated} again, with its noise: the same run, and no second release.')}\n\n"
@@ -248,6 +250,14 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         f"Results: {result.folder}\n"
         f"Next: gossamer report {shlex.quote(str(result.folder))}"
     )
+
+
+def _of_nobody(words: Words, own: Mapping[str, float] | None) -> str:
+    """Words on whose scores these are where each party has a model of its own, and what is known of those."""
+    said = f"These scores are of the mean of all {words.party}s' models, which nobody has"
+    if own is None:
+        return f"{said}."
+    return f"{said}; their own have an area under the ROC curve of {own['auroc']:.3f} (worst {own['worst_auroc']:.3f})."
 
 
 def _held_out(found: dict[str, Any] | None) -> str:
