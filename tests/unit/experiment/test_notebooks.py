@@ -94,6 +94,7 @@ def test_a_result_that_is_no_better_than_a_constant_says_so_first(result: gs.Res
     scores = {"rows": 90, "persons": None, "level": 0.95, "figures": figures, "better": False}
     said = Page(replace(result, summary={**result.summary, "scores": scores})._repr_html_()).said
     assert "No better than saying the same of every row, as far as 90 rows tell: R2 0.010 (-0.020 to 0.040)" in said
+    assert "where that has 0.000. (private)" in said  # as every figure on test examples is marked
 
 
 def test_an_experiment_shows_what_is_not_as_by_default() -> None:
