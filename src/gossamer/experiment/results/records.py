@@ -250,7 +250,7 @@ class Result:
         """The result as notebooks show it."""
         summary, last = self.summary, self.metrics[-1] if self.metrics else {}
         rows: Rows = {
-            **{"note": f"{line} (private)" for line in said_first(summary.get("scores", {}))},
+            **dict(zip(("note",), (f"{line} (private)" for line in said_first(summary.get("scores", {}))))),
             "ended": f"{summary['status']}, after {summary['virtual_seconds']:g} virtual seconds",
             "made": f"{summary['updates']:,} updates; {summary['messages']:,} messages, {summary['bytes']:,} bytes",
             **{words: f"{last[name]:.4g} (private)" for name, words in _SHOWN.items() if last.get(name) is not None},
