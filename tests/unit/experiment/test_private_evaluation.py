@@ -217,6 +217,7 @@ def test_without_noise_it_says_so_and_reproducible_noise_guarantees_nothing() ->
         ({"evaluation": {"epsilon": 0.5}}, {}, "release is missing"),
         ({"evaluation": {"release": "private", "epsilon": 0}}, {}, "evaluation.epsilon"),
         ({"evaluation": {"release": "private", "epsilon": -1}}, {}, "evaluation.epsilon"),
+        ({"evaluation": {"release": "private", "epsilon": 1e-4}}, {}, "evaluation.epsilon: 0.0001 .* raise it"),
         ({"objective": "hinge"}, {}, "the hinge loss"),
         (
             {"stop": {"accuracy": 0.9, "epochs": 1}, "evaluation": {"release": "private", "epsilon": 1}},

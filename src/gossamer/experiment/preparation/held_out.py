@@ -26,7 +26,7 @@ from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import IndexArray
 from gossamer.data.columns import Column
-from gossamer.errors import DataError, SpecError, counted
+from gossamer.errors import BudgetUnreachable, DataError, SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared, Sources, public_seed
 from gossamer.objectives.noisy_figures import as_dict, noisy_figures
 from gossamer.objectives.score_histogram import EDGES, SIZE, ScoreCounts, ScoreHistogram
@@ -142,9 +142,15 @@ def _query(prepared: Prepared) -> Query:
     if spec.private:
         assert spec.evaluation.epsilon is not None
         relation, rows = spec.privacy.relation, spec.rows_per_person
-        noise = calibrate_noise_multiplier(
-            spec.evaluation.epsilon, spec.delta, relation, [{Poisson(1.0): 1}], rows=rows
-        )
+        try:
+            noise = calibrate_noise_multiplier(
+                spec.evaluation.epsilon, spec.delta, relation, [{Poisson(1.0): 1}], rows=rows
+            )
+        except BudgetUnreachable:
+            raise BudgetUnreachable(
+                f"evaluation.epsilon: {spec.evaluation.epsilon:g} at delta {spec.delta:g} takes more noise than any "
+                "that a release has; raise it"
+            ) from None
         law = Gaussian(1.0, noise.noise_multiplier)
     return Query(Poisson(1.0), law, 1.0)
 
