@@ -88,6 +88,22 @@ def test_only_rows_with_an_outcome_count(visits: list[str], capsys: pytest.Captu
     assert "batch_size: 56 # about half" in text  # of the four fifths that are trained on
 
 
+def test_an_empty_date_is_read_as_a_date(visits: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    _called(f"{WHOSE} {DATES} {EMPTY} --missing admitted=2020-01-01 --was-empty admitted", capsys)
+    found = {"range": [date(2015, 1, 1), date(2024, 12, 31)], "missing": "2020-01-01", "was_empty": True}
+    assert _written()["columns"]["admitted"] == found
+
+
+def test_flags_that_are_named_for_dates_with_other_signs_read_them(
+    visits: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("visits.csv").write_text("\n".join(["ward,admitted,born,creatinine,died", *visits]).replace("-", "/") + "\n")
+    assert "admitted has dates (--date admitted=FIRST..LAST,FORMAT, or" in _called(WHOSE, capsys, 2)
+    said = _called(f"{WHOSE} {DATES} {EMPTY}", capsys, 2)
+    assert "or say --date admitted=FIRST..LAST,FORMAT with how dates are written, such as %d.%m.%Y" in said
+    _called(f"{WHOSE} {DATES.replace('12-31 ', '12-31,%Y/%m/%d ', 1)} {EMPTY}", capsys)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

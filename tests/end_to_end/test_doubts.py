@@ -81,3 +81,14 @@ def test_a_prevalence_is_of_two_classes(capsys: pytest.CaptureFixture[str]) -> N
     assert main([*given, "--prevalence", "0.1"]) == 2
     assert "expected two --labels" in capsys.readouterr().err
     assert not Path("t.yaml").exists()
+
+
+def test_weights_of_classes_count_in_rates_and_clips(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weight 10 makes L 10, and the first errors of the rarer class 10 (1 - 0.8/1.72); balanced ones are a half."""
+    told(capsys, *FULL, "--prevalence", "0.08", "--epsilon", "8")
+    check = ["check", "t.yaml", "--set", "privacy.clip=0.85", "--set"]
+    assert any("shortens most gradients of the rarer" in line for line in told(capsys, *check, "seed=1"))
+    assert told(capsys, *check, "objective={name: logistic, class_weight: balanced}") == []
+    rate, clip = told(capsys, *check, "objective={name: logistic, class_weight: {'yes': 10}}")
+    assert "is above 2/L, 0.2 for the declared columns, where steps may overshoot; take 1/L, 0.1" in rate
+    assert "they are about 7.9 long" in clip  # sqrt(1 + 2/3 + 1/2) times 5.35

@@ -115,6 +115,7 @@ def test_a_wrong_weight_is_a_line(objective: dict[str, Any], message: str, capsy
         ({"prevalence": None}, "not from private rows; give dataset.prevalence, such as 0.08"),
         ({"labels": ["no", "yes", "maybe"]}, "prevalence is the share of the second of two labels"),
         ({"prevalence": 1.5}, "less than 1"),
+        ({"positive": ["no"]}, "the second of two labels, and positive names another; leave positive out"),
     ],
 )
 def test_a_wrong_prevalence_is_a_line(data: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]) -> None:

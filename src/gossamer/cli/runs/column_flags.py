@@ -185,8 +185,8 @@ _READ: Mapping[str, Callable[[str, str, Any], Any]] = {
 """Readers of what declares a column: (beginning of a refusal, text, what is declared so far) -> declaration."""
 _FLAGS: Mapping[str, str | None] = {
     **{"range": "age=0..120", "mean": "heart_rate=80,15", "categories": "sex=female,male"},
-    **{"boolean": None, "number": None, "missing-marks": "hb=-9", "drop": None, "missing": "income=30000"},
-    **{"date": "admitted=2015-01-01..2024-12-31", "was-empty": None},
+    **{"boolean": None, "number": None, "date": "admitted=2015-01-01..2024-12-31", "missing-marks": "hb=-9"},
+    **{"drop": None, "missing": "income=30000", "was-empty": None},
 }
 """Flags of columns in the order in which they are read, and an example of those that say more than a column."""
 
@@ -196,13 +196,21 @@ def flag(what: str, name: str, value: str | None = None) -> str:
     return f"--{what} {shlex.quote(name if value is None else f'{name}={value}')}"
 
 
+def dates_in(column: LookedAt) -> str | None:
+    """What is to be said of a column of dates: from when to when, and how they are written if not as usual."""
+    if column.odd == "dates" and all(map(as_date, column.texts)):
+        return "FIRST..LAST"
+    alike = bool(column.words) and all(map(_DATED.fullmatch, column.words))
+    return "FIRST..LAST,FORMAT" if alike or column.odd == "dates" else None
+
+
 def doubt(name: str, column: LookedAt) -> str | None:
     """Return what a column may be that nobody declared, with the flags that say so; None for a plain number."""
     number = f"{flag('range', name, 'LOW..HIGH')} or {flag('number', name)} if it is a feature"
     listed = flag("categories", name, "A,B,...")
-    if column.words and (column.odd == "dates" or all(map(_DATED.fullmatch, column.words))):
-        form = "" if column.odd == "dates" else ",FORMAT"
-        return f"has dates ({flag('date', name, f'FIRST..LAST{form}')}"
+    dates = dates_in(column)
+    if column.words and dates:
+        return f"has dates ({flag('date', name, dates)}"
     if column.truths:
         return f"has {'texts' if column.words else '0 and 1'} ({flag('boolean', name)}"
     if column.words and all(map(_AMOUNT.fullmatch, column.words)):
@@ -213,8 +221,8 @@ def doubt(name: str, column: LookedAt) -> str | None:
     if column.words:
         return f"has texts ({listed}"
     if column.odd in ("codes", "dates"):
-        dates = f"{flag('date', name, 'FIRST..LAST')} if dates, " if column.odd == "dates" else ""
-        return f"has numbers that are written as {column.odd} are ({listed} if they are codes, {dates}{number}"
+        dated = f"{flag('date', name, dates)} if dates, " if dates else ""
+        return f"has numbers that are written as {column.odd} are ({listed} if they are codes, {dated}{number}"
     if (names_somebody(name) and not column.coded) or column.differs or column.odd:
         return f"may name rows or persons ({flag('person', name)} if these are persons, {number}"
     if column.coded:

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from gossamer.cli.printing import say, warn, wrapped
-from gossamer.cli.runs.column_flags import declare, declared, doubt, flag, known, labels_of, quoted, texts_of
+from gossamer.cli.runs.column_flags import dates_in, declare, declared, doubt, flag, known, labels_of, quoted, texts_of
 from gossamer.data.column_hints import MarkWarning, names_somebody
+from gossamer.data.columns import Column
 from gossamer.data.files import KNOWN
 from gossamer.data.settings import GENERATED
 from gossamer.data.table import MISSING, WrongCell
@@ -269,6 +270,7 @@ def _classes(found: Draft, options: argparse.Namespace, column: LookedAt) -> _Qu
 def _kind(found: Draft, name: str, looked: Looked) -> _Question:
     """Words for what a column's cells say."""
     column = found.read(name, looked.columns[name])
+    dates = dates_in(column)
 
     def take(answer: str) -> None:
         word, _, rest = answer.partition(" ")
@@ -279,7 +281,7 @@ def _kind(found: Draft, name: str, looked: Looked) -> _Question:
             declare(found, "missing-marks", name, rest)
         elif word == "mean" and column.numbers:
             declare(found, "mean", name, rest)
-        elif word == "date" or (column.odd == "dates" and ".." in answer):
+        elif word == "date" or (dates and ".." in answer):
             declare(found, "date", name, rest if word == "date" else answer)
         elif not answer and (column.truths or column.numbers):
             declare(found, "boolean" if column.truths else "number", name)
@@ -288,8 +290,9 @@ def _kind(found: Draft, name: str, looked: Looked) -> _Question:
         else:
             declare(found, "categories", name, _covering(answer, column, "say all, or leave the column out with -"))
 
-    if column.odd == "dates":
-        words = "first and last date of most rows, such as 2015-01-01..2024-12-31, or - to leave it out"
+    if dates:
+        form = ",%d.%m.%Y with how they are written" if dates.endswith("FORMAT") else ""
+        words = f"first and last date of most rows, such as 2015-01-01..2024-12-31{form}, or - to leave it out"
     elif column.truths:
         words = "Enter if this is true or false, else categories, with commas"
     elif column.numbers:
@@ -316,7 +319,9 @@ def _missing(found: Draft, name: str) -> _Question:
             raise CallerError("expected a value that stands for an empty cell, found no answer; say a usual one")
         declare(found, "missing", name, answer)
 
-    how = "as true or as false?" if kind == "boolean" else "as which number, such as a usual one?"
+    dated = Column.model_validate(found.column(name)).kind == "date"
+    how = "as which date, such as a usual one?" if dated else "as which number, such as a usual one?"
+    how = "as true or as false?" if kind == "boolean" else how
     if texts_in(kind):
         how = f"as which category (Enter: {UNKNOWN}, one of its own)?"
     lacking = f"{name} has empty cells ({flag('missing', name, 'VALUE')}, or {flag('drop', name)})"
@@ -475,8 +480,11 @@ def _tried(given: Draft, out: Path, options: argparse.Namespace) -> _Tried | tup
     except MarkWarning as found:
         return found.column, found.mark
     except WrongCell as error:
+        how = f"{flag('categories', error.column, 'A,B,...')} with all its texts"
+        if Column.model_validate(given.column(error.column)).kind == "date":
+            how = f"{flag('date', error.column, 'FIRST..LAST,FORMAT')} with how dates are written, such as %d.%m.%Y"
         raise CallerError(
-            f"{error.problem}; correct it, or say {flag('categories', error.column, 'A,B,...')} with all its texts, "
+            f"{error.problem}; correct it, or say {how}, "
             f"{flag('missing-marks', error.column, 'A,B')} if it says nothing, or {flag('drop', error.column)}"
         ) from None
     return _Tried(text, told)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import counted
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.linear_rules import CURVATURE, LinearRules
+from gossamer.objectives.class_weights import Numbers, shares_of, weights_of
 from gossamer.objectives.linear.model import LinearModel
 
 _SHORTENED = 1.5
@@ -51,38 +54,45 @@ def _rules(prepared: Prepared, plan: Plan) -> LinearRules | None:
 def _of_model(prepared: Prepared, rules: LinearRules) -> Iterator[str]:
     spec, data = prepared.experiment, prepared.experiment.dataset
     settings = spec.algorithm.model_dump()
+    weights = weights_of(spec.objective.class_weight, shares_of(data.prevalence), prepared.dataset.labels)
+    highest = 2 / (rules.smoothness * (1.0 if weights is None else float(weights.max())))
     if rules.loss != "softmax" and math.isfinite(rules.mu) and rules.counted < rules.needed:
         number, rarer = rules.loss == "squared", "" if rules.loss == "squared" else " of the rarer class"
         most = "" if number or rules.share is not None else "at most "
         yield (
-            f"a budget that teaches little: the smallest node trains on {most}{math.floor(rules.counted):,} "
-            f"rows{rarer}, and {rules.size} parameters need about {math.ceil(rules.needed):,} to come within "
-            f"{'0.03 of the R2' if number else '0.02 of the AUROC'} without privacy; take fewer columns, more rows or "
-            "more epsilon (docs/how-to/choosing.md)"
+            f"a budget that teaches little: the smallest node trains on "
+            f"{most}{counted(math.floor(rules.counted), 'row', form=',')}{rarer}, and {rules.size} parameters need "
+            f"about {math.ceil(rules.needed):,} to come within {'0.03 of the R2' if number else '0.02 of the AUROC'} "
+            "without privacy; take fewer columns, more rows or more epsilon (docs/how-to/choosing.md)"
         )
     given = settings["learning_rate"]
     rate = max(given.get("initial") or 0, given.get("peak") or 0)
-    if settings.get("optimizer") is None and rate > 2 / rules.smoothness:
+    if settings.get("optimizer") is None and rate > highest:
         yield (
-            f"algorithm.learning_rate {rate:g} is above 2/L, {2 / rules.smoothness:.2g} for the declared columns, "
-            f"where steps may overshoot; take 1/L, {rules.rate:g}"
+            f"algorithm.learning_rate {rate:g} is above 2/L, {highest:.2g} for the declared columns, "
+            f"where steps may overshoot; take 1/L, {highest / 2:.2g}"
         )
     bound = None if spec.privacy.clip is None else spec.privacy.clip.initial_bound
-    fits = data.task == "classification" or data.target_scale is not None
-    if spec.private and bound is not None and fits and _SHORTENED * bound < rules.length * _first_error(rules):
+    known = weights is None or data.prevalence is not None
+    fits = known and (data.task == "classification" or data.target_scale is not None)
+    length = rules.length * _first_error(rules, data.prevalence, weights)
+    if spec.private and bound is not None and fits and _SHORTENED * bound < length:
+        enough = rules.clip if weights is None else float(f"{length:.2g}")
         rarer = "" if rules.share is None else " of the rarer class"
         yield (
             f"privacy.clip {bound:g} shortens most gradients{rarer}: of rows drawn evenly from the declared columns "
-            f"they are about {rules.length * _first_error(rules):.2g} long; predictions will be wrong on average, and "
-            f"{rules.clip:g} shortens few"
+            f"they are about {length:.2g} long; predictions will be wrong on average, and {enough:g} "
+            "shortens few"
         )
 
 
-def _first_error(rules: LinearRules) -> float:
+def _first_error(rules: LinearRules, prevalence: float | None, weights: Numbers | None) -> float:
     """Usual error: of the rarer class where its share is declared, else about that of a model that says nothing yet."""
-    if rules.share is not None:
-        return 1 - rules.share
-    return 0.5 if rules.loss != "squared" else 1.0 if rules.of_unit else 0.3
+    if prevalence is None:
+        return 0.5 if rules.loss != "squared" else 1.0 if rules.of_unit else 0.3
+    shares = np.array([1 - prevalence, prevalence])
+    rarer, given = int(shares.argmin()), np.ones(2) if weights is None else weights
+    return float(given[rarer] * (1 - given[rarer] * shares[rarer] / (given @ shares)))
 
 
 def _of_evaluation(prepared: Prepared, plan: Plan) -> Iterator[str]:
