@@ -124,3 +124,40 @@ def test_a_card_says_first_that_a_model_is_no_better_than_a_constant(tmp_path: P
     assert main(["report", str(out), "--card"]) == 0
     text = (out / "model-card.md").read_text()
     assert text.index("No better than saying the same of every row") < text.index("| area under the ROC curve")
+
+
+TABLE = ("new", "wards", "--data", "wards.csv", "--target", "ill", "--labels", "no,yes")
+NEW = (*TABLE, "--range", "age=0..120", "--categories", "sex=f,m")
+
+
+def test_new_writes_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main([*NEW, "--about", "purpose=warn the {ward}: now", "persons=patients, 2024"]) == 0
+    about = gs.read_spec("wards.yaml").about
+    assert about is not None
+    assert about.model_dump() == {"purpose": "warn the {ward}: now", "persons": "patients, 2024"}
+
+
+def test_new_asks_what_was_not_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answers = {"What is the model for?": "warn the ward", "Whose data are these?": "patients"}
+    monkeypatch.setattr("builtins.input", lambda asked: answers.get(asked.partition(" (Enter")[0], ""))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main([*NEW, "--about", "limits=not for children"]) == 0
+    about = gs.read_spec("wards.yaml").about
+    assert about is not None
+    assert about.model_dump() == {"purpose": "warn the ward", "limits": "not for children", "persons": "patients"}
+
+
+@pytest.mark.parametrize("said", ["porpose=x", "purpose", "purpose= "])
+def test_new_refuses_what_no_card_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    spec(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main([*NEW, "--about", said]) == 2
+    assert "--about: expected KEY=TEXT with one of purpose, limits, persons, decided" in capsys.readouterr().err
+    assert not Path("wards.yaml").exists()

@@ -108,6 +108,7 @@ new  runs.first_spec  write a first spec for one's own table
   --drop-unlabelled             rows without a target are left out, and counted
   --epsilon E:float(0..)=1      of the budget
   --delta D:float(0..1)         of the budget (default: below 1/(10 rows))
+  --about KEY=TEXT:text+        for the model's card: its purpose, limits, persons (whose data) and who decided
   --csv KEY=VALUE:text+         how the file is written, such as header=false
   --set KEY=VALUE:text+         any other key, as of gossamer run
 check  runs.run  say what a run would do and guarantee, without running it

@@ -26,7 +26,7 @@ from gossamer.data.settings import GENERATED
 from gossamer.data.table import MISSING, WrongCell
 from gossamer.data.table_files import WrongHeader
 from gossamer.data.table_survey import Looked, LookedAt, look
-from gossamer.errors import CallerError, counted
+from gossamer.errors import CallerError, counted, shortened
 from gossamer.experiment.preparation.doubts import doubts
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
@@ -35,6 +35,7 @@ from gossamer.experiment.specs.spec_draft import Draft, draft, texts_in, unscale
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import replaced
 from gossamer.mistakes import place, said
+from gossamer.trained.about import AboutSettings
 
 _SHOWN, _NAMED, _FEW = 12, 3, 50
 """Most texts of a column that are shown, most of them that an error names, and rows of an owner that are few."""
@@ -60,6 +61,7 @@ def new_command(options: argparse.Namespace) -> int:
     given.drop_unlabelled = options.drop_unlabelled
     if lacking := _answered(_columns(given, options, looked), asked):
         raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
+    _answered(_about(given, options), asked)
     if given.drop_unlabelled:
         looked = _look(options, asked, whose, (given.target, given.marks, list(map(str, given.labels))))
     _complete(given, options, looked, out)
@@ -248,6 +250,26 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Ques
             pass
         if found.read(name, looked.columns[name]).empty and name not in found.missing and name not in found.left_out:
             yield _missing(found, name)
+
+
+def _about(found: Draft, options: argparse.Namespace) -> _Questions:
+    """What people say of the model, which a board will ask."""
+    for text in options.about or ():
+        key, _, words = text.partition("=")
+        if key not in AboutSettings.model_fields or not words.strip():
+            known = ", ".join(AboutSettings.model_fields)
+            raise CallerError(f"--about: expected KEY=TEXT with one of {known}, found {shortened(text)}; correct it")
+        found.about[key] = words.strip()
+    for key, words in _ABOUT.items():
+        if key not in found.about:
+
+            def take(answer: str, key: str = key) -> None:
+                found.about |= {key: answer} if answer else {}
+
+            yield _Question(f"{words} (Enter: not said)", "", take)
+
+
+_ABOUT = {"purpose": "What is the model for?", "limits": "What is it not for?", "persons": "Whose data are these?"}
 
 
 def _classes(found: Draft, options: argparse.Namespace, column: LookedAt) -> _Question:

@@ -75,6 +75,8 @@ class Draft:
         Columns of which a further feature says whether the cell was empty.
     drop_unlabelled : bool
         Whether rows without a target are left out.
+    about : dict of str to str
+        What people say of the model, as the section ``about`` has it.
     prevalence : float or None
         Share of the second of two classes, as it is known without the rows.
     private : bool
@@ -105,6 +107,7 @@ class Draft:
     was_empty: list[str] = field(default_factory=list)
     drop_unlabelled: bool = False
     prevalence: float | None = None
+    about: dict[str, str] = field(default_factory=dict)
     private: bool = True
     tested: bool = True
 
@@ -167,7 +170,13 @@ def draft(given: Draft) -> str:
     text = resources.files(__package__).joinpath("first_spec.txt").read_text("utf-8").removesuffix("\n")
     head, of_owners, alone, steps, noise = text.split("---\n")
     rest = (alone if given.owner is None else of_owners) + steps + (noise if given.private else "privacy: none\n")
-    return head.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + rest.format(**_rest(given))
+    sections = rest.format(**_rest(given)) + _about(given.about)
+    return head.format(name=_line(given.name), path=_line(given.path)) + _dataset(given) + sections
+
+
+def _about(words: Mapping[str, str]) -> str:
+    lines = [f"  {key}: {_value(text)}\n" for key, text in words.items()]
+    return "".join(["about: # what people say of the model, for its card\n", *lines]) if lines else ""
 
 
 def _dataset(given: Draft) -> str:
