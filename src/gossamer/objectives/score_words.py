@@ -82,7 +82,8 @@ def shown(name: str, value: float | Sequence[float] | None) -> str:
     if value is None:
         return "-"
     values = [value] if isinstance(value, int | float) else value
-    return " to ".join(f"{one:{LABELS[name].form}}" for one in values)
+    # Of a model that diverged a figure may have dozens of digits.
+    return " to ".join(f"{one:{LABELS[name].form if abs(one) < 1e6 else '.3g'}}" for one in values)
 
 
 def check(found: Assessment) -> None:

@@ -19,6 +19,7 @@ from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.spec import Experiment, resolved
 from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
 from gossamer.files import held, make_own_folder, real_path, to_json, write_own
+from gossamer.objectives.score_words import shown
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
@@ -118,7 +119,7 @@ class Scores:
             "+-": number(self.score.deviation, digits),
             "95 %": "-" if self.interval is None else " to ".join(f"{end:{digits}}" for end in self.interval),
             "constant": number(self.constant, digits),
-            **({"R2": number(self.r2.mean, ".3f")} if self.r2.values else {}),
+            **({"R2": shown("r2", self.r2.mean)} if self.r2.values else {}),
             "virtual s": number(self.seconds.mean, ".4g"),
             "MiB sent": number(None if self.size.mean is None else self.size.mean / 2**20, ".3g"),
         }

@@ -240,3 +240,11 @@ def test_a_threshold_is_advised_only_where_one_can_be_taken(classes: int) -> Non
     if classes == 2:
         likely = expit(scores - scores[:, ::-1])
         assert warnings_of(replace(sample, likely=likely).assess())[0].endswith("--threshold")
+
+
+def test_figures_of_a_model_that_diverged_are_short() -> None:
+    targets = RNG.normal(size=50)
+    found = ScoredSample(targets[:, None] * 1e15, targets).assess()
+    (line,) = said_first(found)
+    assert len(line) < 200
+    assert max(len(cell) for row in table_of(found) for cell in row) < 30

@@ -139,7 +139,8 @@ def run_command(options: argparse.Namespace) -> int:
     answered(options, result.summary, _report(result, shown.words, options.repeat))
     noise = result.summary["privacy"]["mechanism"]
     warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
-    warn(warnings_of(result.summary.get("scores", {})))
+    if "ended_worse" not in result.summary:  # which needs other advice
+        warn(warnings_of(result.summary.get("scores", {})))
     warn(remark(result.summary))
     if short := result.summary.get("shortfall"):
         say(f"gossamer: {result.summary['status']}: {made(short)}")
