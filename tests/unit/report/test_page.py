@@ -156,6 +156,23 @@ def test_every_score_that_results_hold_is_in_the_table_and_none_in_a_public_one(
     assert not page_of_runs(both, public=True).overview[0].keys() & set(shown)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "shown"),
+    [({"quota": 3}, "all finished"), ({"updates": 3}, "updates made"), ({"virtual_seconds": 3}, "time was up")],
+)
+def test_a_public_page_does_not_say_that_the_loss_on_test_examples_rose(
+    nodes: dict[str, int], shown: str, tmp_path: Path
+) -> None:
+    """But that a node's own model diverged, which follows from what was released."""
+    worse = {"initial_test_loss": 2.3, "test_loss": 9.0}
+    found = read_records([folder(tmp_path / "r", ROWS, status="diverged", ended=nodes, ended_worse=worse)])
+    assert [page_of_runs(found, public=public).overview[0]["ended"] for public in (False, True)] == ["diverged", shown]
+    found = read_records(
+        [folder(tmp_path / "own", ROWS, status="diverged", ended={"diverged": 1, "updates": 2}, ended_worse=worse)]
+    )
+    assert page_of_runs(found, public=True).overview[0]["ended"] == "diverged"
+
+
 def test_a_score_that_is_no_number_is_refused(tmp_path: Path) -> None:
     place = folder(tmp_path / "r", ROWS)
     summary = json.loads((place / "summary.json").read_text())
