@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.reference.browser import browser, crowded, cut_on_paper, faults, said, show, sideways, undrawn
 
 from gossamer.cli.main import main
+from gossamer.objectives.scores import ScoredSample
 
 EVIL = "<script>window.pwned=1</script><img src=x onerror=window.pwned=1>"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-gossip.yaml"
 GUARANTEE = {"epsilon": 1.0, "delta": 1e-5, "mu": 0.3}
+P = np.linspace(0.05, 0.95, 60)
+SCORES = ScoredSample(P[:, None], np.arange(60) % 3 // 2, ("no", "yes"), np.column_stack([1 - P, P])).assess()
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +73,9 @@ def assert_readable(driver: Any, page: Path, **how: Any) -> None:
 
 @pytest.mark.usefixtures("called_here")
 def test_a_report_is_readable_on_a_phone_and_names_from_data_are_text(driver: Any, tmp_path: Path) -> None:
-    page = report(results(tmp_path / EVIL.replace("/", "!"), 12, algorithm=EVIL))
+    page = report(results(tmp_path / EVIL.replace("/", "!"), 12, algorithm=EVIL, scores=SCORES))
     assert_readable(driver, page, width=390)
-    assert len(driver.find_elements("css selector", "figure svg")) == 5
+    assert len(driver.find_elements("css selector", "figure svg")) == 7
     tooltip = hover(driver, "#mean-model-test-accuracy .mark-symbol path:nth-child(3)")
     assert "&lt;script&gt;" in tooltip
     assert "70.0%" in tooltip  # 1 - 0.9 / 3
@@ -97,7 +101,9 @@ def test_the_report_of_the_demo(driver: Any, tmp_path: Path) -> None:
 def test_many_runs_with_long_names_and_of_two_versions(driver: Any, tmp_path: Path, width: int) -> None:
     names = [f"{name}-seed{seed}" for name in ("a", "b" * 120, "c") for seed in range(3)]
     folders = [
-        results(tmp_path / name, 40, late=0.1 * n, seed=n % 3, gossamer=str(1 + n // 8), status="interrupted")
+        results(
+            tmp_path / name, 40, late=0.1 * n, seed=n % 3, gossamer=str(1 + n // 8), status="interrupted", scores=SCORES
+        )
         for n, name in enumerate(names)
     ]
     page = report(*folders)

@@ -63,7 +63,7 @@ def sideways(driver: Any) -> int:
 
 
 def crowded(driver: Any) -> list[str]:
-    """Labels of charts that run into one another, stand twice on one axis, or are cut off at the edge."""
+    """Labels and titles in charts that run into one another, stand twice on one axis, or are cut off at the edge."""
     return [str(found) for found in driver.execute_script(_CROWDED)]
 
 
@@ -72,7 +72,7 @@ const found = [];
 const over = (a, b) => a.left < b.right + 2 && b.left < a.right + 2 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
 for (const place of document.querySelectorAll("[data-chart]")) {
   const whole = place.querySelector("svg").getBoundingClientRect();
-  for (const group of place.querySelectorAll(".role-axis-label, .role-legend-label")) {
+  for (const group of place.querySelectorAll(".role-axis-label, .role-axis-title, .role-legend-label")) {
     const texts = [...group.querySelectorAll("text")].filter(
       (e) => e.textContent && getComputedStyle(e).opacity !== "0" && e.getAttribute("opacity") !== "0");
     const boxes = texts.map((e) => e.getBoundingClientRect());

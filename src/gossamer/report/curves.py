@@ -13,7 +13,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, shortened
-from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, told_apart
+from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, told_apart, within_width
 from gossamer.report.records import EPOCHS, Columns, RunRecord
 
 
@@ -229,7 +229,7 @@ def _panel(unit: str, rows: list[dict[str, Any]], across: str) -> Any:
 
 ACROSS = "across"
 """Parameter of a chart: name of the axis that it is drawn over. The page has one choice for all of them."""
-_LETTER, _SYMBOL, _FEW = 7, 40, 30  # pixels of a letter and of a legend's symbol; points that are drawn each
+_FEW = 30  # points that are drawn each
 
 
 class Curve(NamedTuple):
@@ -303,9 +303,7 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]], reached: S
     base = alt.Chart(alt.NamedData("rows")).transform_filter(f"datum.axis === {ACROSS}")
     longest = max(len(one.at) for series in found.values() for one in series)
     zero = longest == 1  # a lone value needs something to be seen against
-    need = min(400, _SYMBOL + _LETTER * max(map(len, settings)))
-    columns, limit = alt.ExprRef(f"max(1, floor(width / {need}))"), alt.ExprRef(f"min({need}, width) - {_SYMBOL}")
-    apart = told_apart("setting", settings, "run", columns=columns, labelLimit=limit, symbolOpacity=1)
+    apart = told_apart("setting", settings, "run", symbolOpacity=1, **within_width(settings))
     x = alt.X(
         "at:Q",
         title=ACROSS,

@@ -50,6 +50,18 @@ def told_apart(
     }
 
 
+_LETTER, _SYMBOL = 7, 40  # pixels of a letter and of a legend's symbol
+
+
+def within_width(names: Sequence[str]) -> dict[str, Any]:
+    """Return what keeps a legend of ``names`` within its chart, however narrow that is."""
+    alt, need = altair(), min(400, _SYMBOL + _LETTER * max(map(len, names)))
+    return {
+        "columns": alt.ExprRef(f"max(1, floor(width / {need}))"),
+        "labelLimit": alt.ExprRef(f"min({need}, width) - {_SYMBOL}"),
+    }
+
+
 def config(ink: str = "currentColor", background: str = "transparent") -> dict[str, Any]:
     """Return how charts look, in Vega-Lite's words.
 

@@ -418,7 +418,8 @@ def write_paper(page: Page, folder: Path) -> Path:
             "install it (Debian: libpangoft2-1.0-0)"
         ) from None
     # 270 dots an inch: not all that show a PDF draw the colour gradients that an SVG becomes there.
-    pictures = {one.name: f"data:image/png;base64,{b64encode(one.png(3.0)).decode()}" for one in page.figures}
+    untitled = {one.name: replace(one, title="") for one in page.figures}  # the page has the title above
+    pictures = {name: f"data:image/png;base64,{b64encode(one.png(3.0)).decode()}" for name, one in untitled.items()}
     inside = library.urls.URLFetcher(allowed_protocols=("data",))  # nothing is asked of a network, nor of a disk
     document = library.HTML(string=html(page, pictures), url_fetcher=inside)
     write_own(folder / PAPER, document.write_pdf(pdf_variant="pdf/ua-1"))

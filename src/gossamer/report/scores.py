@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.objectives.score_words import LABELS, said_first
-from gossamer.report.drawing import COLOURS, Figure, PageSection, Shown, altair
+from gossamer.report.drawing import COLOURS, Figure, PageSection, Shown, altair, told_apart, within_width
 from gossamer.report.records import RunRecord
 
 _DRAWN = (
@@ -69,28 +69,32 @@ def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
         y=alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
         yOffset=alt.YOffset("run:N", sort=runs),
     )
-    colour = alt.Color("run:N", title=None, sort=runs, legend=alt.Legend(orient="bottom") if runs[1:] else None)
+    apart = told_apart("run", runs, **within_width(runs))
     across = alt.Scale(domain=[low, 1], nice=False)
     tooltip = ["run:N", "figure:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("value", "low", "high"))]
     layers = [
-        base.mark_rule(size=2).encode(x=alt.X("low:Q", title=_ACROSS, scale=across), x2="high:Q", color=colour),
-        base.mark_circle(size=60, opacity=1).encode(x=alt.X("value:Q", scale=across), color=colour, tooltip=tooltip),
+        base.mark_rule(size=2).encode(x=alt.X("low:Q", title=_ACROSS, scale=across), x2="high:Q", **apart),
+        base.mark_circle(size=60, opacity=1).encode(
+            x=alt.X("value:Q", scale=across), color=apart["color"], tooltip=tooltip
+        ),
         base.transform_filter("isValid(datum.constant)")
         .mark_tick(thickness=3, color=COLOURS[-1])
         .encode(x=alt.X("constant:Q", scale=across), tooltip=["figure:N", alt.Tooltip("constant:Q", format=".3f")]),
     ]
     said = "; ".join(
-        f"{row['run']}, {row['figure']}: {row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        f"{row['run'] + ', ' if runs[1:] else ''}{row['figure']}: "
+        f"{row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
         for row in rows[:_SAID]
     )
     title = "Scores of the runs' models" if runs[1:] else "Scores of the run's model"
     height = max(120, 26 * len(names) * min(len(runs), 4))
     return Figure.of(
-        "scores", title, f"{title}, with 95 % intervals. {said}.", Shown.PRIVATE, alt.layer(*layers), rows, height
+        "scores", title, f"{title} on test examples ({_TICK}): {said}.", Shown.PRIVATE, alt.layer(*layers), rows, height
     )
 
 
-_ACROSS = "score on test examples with its 95 % interval; a grey tick: saying the same of every row"
+_ACROSS = "score with its 95 % interval"  # short, or on a phone it takes the chart's place
+_TICK = "a grey tick: saying the same of every row"
 _SAID = 9
 
 
@@ -99,14 +103,14 @@ def _of_reliability(rows: list[dict[str, Any]]) -> Figure:
     runs = list(dict.fromkeys(row["run"] for row in rows))
     most = max(max(row["predicted"], row["came"]) for row in rows)
     scale = alt.Scale(domain=[0, most], nice=True)
-    colour = alt.Color("run:N", title=None, sort=runs, legend=alt.Legend(orient="bottom") if runs[1:] else None)
+    apart = told_apart("run", runs, **within_width(runs))
     right = [{"predicted": 0.0, "came": 0.0}, {"predicted": most, "came": most}]
-    x = alt.X("predicted:Q", title="predicted probability, mean of a tenth of the rows", scale=scale)
+    x = alt.X("predicted:Q", title="predicted, mean of a tenth of the rows", scale=scale)
     y = alt.Y("came:Q", title="how often it came", scale=scale)
     tooltip = ["run:N", *(alt.Tooltip(f"{key}:Q", format=".3~g") for key in ("predicted", "came", "rows"))]
     layers = [
         alt.Chart(alt.Data(values=right)).mark_line(strokeDash=[4, 4], color=COLOURS[-1]).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=rows)).mark_line(point=True).encode(x=x, y=y, color=colour, tooltip=tooltip),
+        alt.Chart(alt.Data(values=rows)).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **apart),
     ]
     said = ", ".join(f"{row['came']:.3g} where {row['predicted']:.3g} was predicted" for row in rows[:10])
     title = "How right probabilities are"

@@ -13,6 +13,7 @@ from tests.unit.report.test_records import folder
 
 import gossamer as gs
 from gossamer.errors import DataError
+from gossamer.report.drawing import Figure
 from gossamer.report.page import html, page_of_runs, write_paper, write_report
 from gossamer.report.records import RunRecord, read_records
 
@@ -71,8 +72,11 @@ def test_on_paper_pictures_are_drawn_and_nothing_is_fetched(
     asked: list[str] = []
     fetch = weasyprint.urls.URLFetcher.fetch
     monkeypatch.setattr(weasyprint.urls.URLFetcher, "fetch", lambda self, url: asked.append(url) or fetch(self, url))
-    page = page_of_runs(records)
+    page, drawn = page_of_runs(records), Figure.png
+    titles: list[str] = []
+    monkeypatch.setattr(Figure, "png", lambda self, scale: titles.append(self.title) or drawn(self, scale))
     paper = write_paper(page, tmp_path)
+    assert not any(titles)  # which stand above the pictures
     assert paper.name == "report.pdf"
     assert paper.read_bytes().startswith(b"%PDF-")
     assert paper.stat().st_mode & 0o077 == 0  # the owner's alone, as the page is
