@@ -20,6 +20,7 @@ OPTIONAL = [
         "altair",
         "jinja2",
         "vl_convert",
+        "weasyprint",
         "ray",
         "onnxscript",
         "joblib",

@@ -605,8 +605,6 @@ class Plan:
         ledgers -> the largest epsilon of what has been released so far, or None: a reading, not a guarantee.
     lengths : ModelLengths or None
         Lengths that models of an honest run can have, where somebody relies on it.
-    held_out : mapping of str to SidePlan
-        The most that is said of each party's held-out examples, by the name of its receipts; empty where nothing is.
     """
 
     stop: StopSettings
@@ -623,7 +621,6 @@ class Plan:
     words: Words
     spent: Callable[[Iterable[Any]], float | None] = field(repr=False, compare=False)
     lengths: ModelLengths | None = None
-    held_out: Mapping[str, SidePlan] = field(default_factory=dict)
 
     @property
     def guarantee(self) -> Guarantee:

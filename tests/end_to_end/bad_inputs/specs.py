@@ -95,7 +95,7 @@ ALGORITHM: tuple[tuple[str, str, str], ...] = (
     ("nodes: 1e9", "nodes: 1e9", "algorithm.nodes: input should be a whole number, such as 1000, found '1e9'"),
     ("nodes: a list", "nodes: [3]", "algorithm.nodes: input should be a valid integer"),
     ("nodes: keys", "nodes: {n: 3}", "algorithm.nodes: input should be a valid integer"),
-    ("nodes: more than examples", "nodes: 100000", "100000"),
+    ("nodes: more than examples", "nodes: 100000", "100,000"),
     ("nodes: 10**30", f"nodes: 1{'0' * 30}", "algorithm.nodes"),
     ("batch_size: 0", "batch_size: 0", "algorithm.batch_size: input should be greater than"),
     ("batch_size: more than there are", "batch_size: 100000", "batch_size"),

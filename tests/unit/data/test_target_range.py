@@ -177,7 +177,9 @@ def test_a_range_holds_for_files_of_every_format(write: Any, tmp_path: Path) -> 
     found = model.predict(keys["path"])
     assert abs(found.values - Y).mean() < 8
     np.testing.assert_array_equal(run.predict(keys["path"]).values, found.values)
-    assert model.evaluate(keys["path"])["rmse"] == pytest.approx(root_mean_squared_error(Y, found.values), rel=1e-5)
+    assert model.evaluate(keys["path"])["figures"]["rmse"]["value"] == pytest.approx(
+        root_mean_squared_error(Y, found.values), rel=1e-5
+    )
 
 
 # Figures
@@ -209,7 +211,10 @@ def test_figures_are_in_the_targets_own_unit(said: Any) -> None:
     rmse, r2 = root_mean_squared_error(Y[40:], predicted), r2_score(Y[40:], predicted)
     metrics, evaluated = run.summary["metrics"], run.model.evaluate(X[40:], Y[40:])
     assert (metrics["test_rmse"], metrics["test_r2"]) == (pytest.approx(rmse, rel=1e-5), pytest.approx(r2, rel=1e-4))
-    assert (evaluated["rmse"], evaluated["r2"]) == (pytest.approx(rmse, rel=1e-5), pytest.approx(r2, rel=1e-4))
+    assert tuple(evaluated["figures"][name]["value"] for name in ("rmse", "r2")) == (
+        pytest.approx(rmse, rel=1e-5),
+        pytest.approx(r2, rel=1e-4),
+    )
     assert evaluated["loss"] == pytest.approx(metrics["test_loss"], rel=1e-6)
     unit = DatasetSettings(**REAL, target_range=said).target_scale.unit  # type: ignore[union-attr]
     assert metrics["test_loss"] == pytest.approx((rmse / unit) ** 2 / 2, rel=1e-4)  # half of the square, as learnt

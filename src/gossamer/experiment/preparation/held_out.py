@@ -38,6 +38,7 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.randomness import derive, stream
 from gossamer.sides.held_out import HeldOut, SimulatedExactly
+from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import open_pool
 from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public, Released
@@ -64,19 +65,24 @@ _TRAINED = (
 _SLOTS = "adding or removing an example is read as blanking one of the public slots"
 
 
+def held_out_plans(prepared: Prepared) -> dict[str, SidePlan]:
+    """The most that is said of each party's held-out examples, by the name of its receipts; empty where nothing is."""
+    if prepared.experiment.evaluation.release is None:
+        return {}
+    query, size = _query(prepared), len(groups_of(prepared)) * SIZE
+    side = HeldOut({query.release(size): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
+    return dict.fromkeys(rows_of(prepared), side)
+
+
 def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
-    """Return the plan with the release of every party's held-out examples, and its guarantee."""
+    """Return the plan with the guarantee of what is released of held-out examples, where something is."""
     if prepared.experiment.evaluation.release is None:
         return plan
-    rows, size = rows_of(prepared), len(groups_of(prepared)) * SIZE
-    query = _query(prepared)
-    side = HeldOut({query.release(size): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
     told = {
         observer: replace(one, assumptions=_with(one.assumptions)) if math.isfinite(one.epsilon) else one
         for observer, one in plan.guarantees.items()
     }
-    own = _guarantee(prepared, query)
-    return replace(plan, guarantees={**told, OBSERVER: own}, held_out=dict.fromkeys(rows, side))
+    return replace(plan, guarantees={**told, OBSERVER: _guarantee(prepared, _query(prepared))})
 
 
 def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
@@ -348,7 +354,7 @@ def release_held_out(
     home = SimulatedExactly(_seed(prepared, rows, values, query, sources), book=sources.book)
     groups = groups_of(prepared)
     histogram = ScoreHistogram(prepared.objective, values, _grouped(prepared), len(groups))
-    sides = open_pool(plan.held_out, rows, histogram, prepared.dataset.test, home, sources.machine)
+    sides = open_pool(held_out_plans(prepared), rows, histogram, prepared.dataset.test, home, sources.machine)
     task = Gradient(0, Public(np.zeros(histogram.size)), query)
     tickets = [sides.admit(name, task) for name in rows]
     charged()

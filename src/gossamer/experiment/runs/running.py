@@ -28,7 +28,7 @@ from gossamer.experiment.preparation.ending import (
     few_collections,
     in_words,
 )
-from gossamer.experiment.preparation.held_out import HeldOutRelease, release_held_out
+from gossamer.experiment.preparation.held_out import HeldOutRelease, held_out_plans, release_held_out
 from gossamer.experiment.preparation.memory import check_memory
 from gossamer.experiment.preparation.planning import device_in_words, plan_run
 from gossamer.experiment.preparation.population import chosen, population_of
@@ -125,7 +125,7 @@ class Run:
         if self.resumed is not None:
             self.resumed.check_run(self.mark, listeners.watch is not None, listeners.measure is not None)
         timed = not self.plan.hides_schedule
-        plans = {**self.plan.sides, **self.plan.held_out}
+        plans = {**self.plan.sides, **held_out_plans(self.prepared)}
         self.book = None if self.folder is None else Book(plans, self._name(), timed=timed)
         sources = replace(sources, book=self.book)
         found = self._scaled(sources)
@@ -290,7 +290,7 @@ class Run:
         self.evaluator.look(self.simulator.elapsed if ended is None else ended)
         if self.sources.purpose == RUN:  # what is audited is released, and personal models are not
             records.assess(self.evaluator.areas())
-            if self.plan.held_out:
+            if self.prepared.experiment.evaluation.release is not None:
                 records.held_out = self._release()
             records.personal = personalised(self.prepared, self.simulator.present)
             records.diverged = divergence(self.prepared, records.rows, self.private.not_finite)
