@@ -358,7 +358,11 @@ class DatasetSettings(Section):
             yield "target_range is for targets that are numbers; say task: regression, or leave it out"
         if self.prevalence is not None and len(self.labels or ()) != 2:
             yield "prevalence is the share of the second of two labels; name both under labels, or leave it out"
-        elif self.prevalence is not None and list(map(str, self.positive or ())) not in ([], [str(self.labels[1])]):
+        elif (
+            self.prevalence is not None
+            and self.labels
+            and list(map(str, self.positive or ())) not in ([], [str(self.labels[1])])
+        ):
             yield "prevalence is the share of the second of two labels, and positive names another; leave positive out"
         if isinstance(self.scale, PrivateScale) and (self.normalise != "none" or self.layout == "sparse"):
             yield "scale: private is for dense features as they are; leave normalise and layout out"
