@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
-from gossamer.errors import CallerError, DataError, ModelError, shortened
+from gossamer.errors import CallerError, DataError, ModelError, real_number, shortened
 from gossamer.objectives.figures import (
     LEVEL,
     Figures,
@@ -94,10 +94,12 @@ class ScoredSample:
         Raises
         ------
         CallerError
-            If there is a threshold, but no probability to hold against it.
+            If there is a threshold, but no probability to hold against it, or it is none itself.
         """
         if threshold is not None:
             self._check_probable("a threshold")
+            if not 0 <= real_number(threshold) <= 1:
+                raise CallerError(f"threshold: expected one from 0 to 1, found {shortened(threshold)}; correct it")
         if not len(self.targets) or not np.isfinite(self.scores).all() or not np.isfinite(self.targets).all():
             return {}
         two = self.classes is not None and len(self.classes) == 2
@@ -222,7 +224,7 @@ class ScoredSample:
         self._check_probable("a cost")
         if unknown := sorted(set(cost) - set(_COSTS)):
             raise CallerError(f"cost: expected {' or '.join(_COSTS)}, found {shortened(unknown[0])}; correct it")
-        if wrong := [value for value in cost.values() if not 0 < value < math.inf]:
+        if wrong := [value for value in cost.values() if not 0 < real_number(value) < math.inf]:
             raise CallerError(f"cost: expected numbers above 0, found {shortened(wrong[0])}; correct it")
         missed, alarmed = (float(cost.get(name, 1.0)) for name in _COSTS)
         assert self.likely is not None

@@ -25,7 +25,7 @@ from gossamer.data.files import infer_format, read_bytes
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
 from gossamer.data.table_files import table_file
-from gossamer.errors import CallerError, DataError, ModelError, RunWarning, counted, did_you_mean
+from gossamer.errors import CallerError, DataError, ModelError, RunWarning, counted, did_you_mean, require_counts
 from gossamer.extras import install_line
 from gossamer.files import write_own
 from gossamer.objectives.objective import Objective
@@ -115,7 +115,7 @@ def _labels(targets: Any) -> Labels:
 
 
 def _of_table(data: Declaration, table: NamedRows, labelled: bool, beside: Sequence[str] = ()) -> Read:
-    persons = [data.person] if labelled and data.person in table.names and data.person is not None else []
+    persons = [data.person] if data.person is not None and data.person in table.names else []
     found = data.read(table, labelled=labelled, beside=[*beside, *persons])
     source = table.source or "the rows"
     targets = data.targets(found.labels, source, found.places) if labelled else None
@@ -492,7 +492,7 @@ class Model(Mapping[str, FloatArray]):
         DataError
             If the rows do not fit the model, or lack their targets or a column.
         CallerError
-            If the model knows no probabilities to hold against a threshold, or a cost is unknown.
+            If the model knows no probabilities to hold against a threshold, or that, a cost or ``least`` is wrong.
 
         Warns
         -----
@@ -500,6 +500,7 @@ class Model(Mapping[str, FloatArray]):
             If values are outside of the declared range of their column, and were taken for its end; or if the model is
             no better than one that says the same of every row.
         """
+        require_counts(least=least)
         columns = [by] if isinstance(by, str) else [*by]
         found = read(self.card.data, rows, targets, labelled=True, beside=columns)
         assert found.targets is not None

@@ -182,9 +182,27 @@ def test_an_evaluation_resamples_persons_where_rows_name_them() -> None:
     table = [{**ROW, "ill": "yes" if i % 2 else "no", "age": str(i), "who": str(i // 4)} for i in range(20)]
     assert known.evaluate(table)["persons"] == 5
     assert known.evaluate([{name: row[name] for name in row if name != "who"} for row in table])["persons"] is None
+    apart = [{name: row[name] for name in row if name != "ill"} for row in table]
+    assert known.evaluate(apart, [row["ill"] for row in table])["persons"] == 5
     table[7]["who"] = ""
     with pytest.raises(DataError, match="row 8 of 20: 'who' names persons, and is empty; fill it in"):
         known.evaluate(table)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"threshold": 2}, "threshold: expected one from 0 to 1, found 2; correct it"),
+        ({"threshold": math.nan}, "threshold: expected one from 0 to 1, found nan; correct it"),
+        ({"threshold": "x"}, "threshold: expected one from 0 to 1, found 'x'; correct it"),
+        ({"cost": {"false_negative": "x"}}, "cost: expected numbers above 0, found 'x'; correct it"),
+        ({"least": 0.5}, "least must be a whole number > 0, found 0.5"),
+    ],
+)
+def test_what_cannot_be_asked_of_an_evaluation_is_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(CallerError) as refused:
+        model().evaluate([{**ROW, "ill": "yes"}, {**ROW, "ill": "no"}], **wrong)
+    assert str(refused.value) == said
 
 
 def without(name: str) -> dict[str, str]:
