@@ -32,9 +32,9 @@ def names(requirements: list[str]) -> set[str]:
 def test_a_line_has_the_packages_of_its_extra_for_this_python_and_not_gossamer(extra: str) -> None:
     python, module, pip, install, *packages = shlex.split(install_line(extra))
     assert [python, module, pip, install] == [sys.executable, "-m", "pip", "install"]
-    assert names(packages) == names(EXTRAS[extra]) - {"gossamer-fl"} | (
-        names(EXTRAS["torch"]) if extra == "onnx" else set()
-    )
+    others = {"onnx": "torch", "pdf": "report"}  # extras that bring another's packages
+    within = names(EXTRAS[others[extra]]) if extra in others else set()
+    assert names(packages) == names(EXTRAS[extra]) - {"gossamer-fl"} | within
 
 
 def test_a_source_tree_that_was_never_installed_is_named_itself(monkeypatch: pytest.MonkeyPatch) -> None:
