@@ -80,7 +80,9 @@ for (const place of document.querySelectorAll("[data-chart]")) {
       const label = `${place.dataset.chart}: ${e.textContent}`;
       if (boxes.slice(0, n).some((box) => over(box, boxes[n]))) found.push(`${label} runs into another`);
       if (texts.slice(0, n).some((other) => other.textContent === e.textContent)) found.push(`${label} stands twice`);
-      if (boxes[n].left < whole.left - 1 || boxes[n].right > whole.right + 1) found.push(`${label} is cut off`);
+      const box = boxes[n];
+      const out = box.left < whole.left - 1 || box.right > whole.right + 1 || box.bottom > whole.bottom + 1;
+      if (out) found.push(`${label} is cut off`);
     });
   }
 }

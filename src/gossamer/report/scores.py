@@ -69,7 +69,8 @@ def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
         y=alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
         yOffset=alt.YOffset("run:N", sort=runs),
     )
-    apart = told_apart("run", runs, **within_width(runs))
+    # One column: the chart takes its height before the names of figures have taken of its width.
+    apart = told_apart("run", runs, **within_width(runs) | {"columns": 1})
     across = alt.Scale(domain=[low, 1], nice=False)
     tooltip = ["run:N", "figure:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("value", "low", "high"))]
     layers = [
