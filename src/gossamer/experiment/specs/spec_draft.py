@@ -257,7 +257,7 @@ def _rest(given: Draft) -> dict[str, Any]:
         topology="complete" if given.owners <= _FEW else "exponential",
         batch=f"{half} # about half" if half <= _MOST_BATCH else f"{_MOST_BATCH} # some",
         rate=f"{rules.rate:g}",
-        updates=rules.updates if given.private else _WITHOUT_NOISE,
+        updates=f"{rules.updates} # as many as the noise lets learn from" if given.private else _WITHOUT_NOISE,
         optimizer="" if given.private else "  optimizer: {name: momentum, momentum: 0.9}\n",
         clip=rules.clip,
         whom="one of its rows" if given.rows_per_person == 1 else "all rows of a person",
@@ -268,7 +268,7 @@ def _rest(given: Draft) -> dict[str, Any]:
     )
 
 
-_FEW, _WITHOUT_NOISE = 10, 500
+_FEW, _WITHOUT_NOISE = 10, "500 # without noise"
 _LOSSES = {0: "squared", 2: "logistic"}
 _KINDS = {"squared": "", "logistic": " of two classes", "softmax": " of several classes"}
 
