@@ -92,3 +92,9 @@ def test_weights_of_classes_count_in_rates_and_clips(capsys: pytest.CaptureFixtu
     rate, clip = told(capsys, *check, "objective={name: logistic, class_weight: {'yes': 10}}")
     assert "is above 2/L, 0.2 for the declared columns, where steps may overshoot; take 1/L, 0.1" in rate
     assert "they are about 7.9 long" in clip  # sqrt(1 + 2/3 + 1/2) times 5.35
+
+
+def test_a_clip_that_follows_the_gradients_is_not_doubted(capsys: pytest.CaptureFixture[str]) -> None:
+    told(capsys, *FULL, "--prevalence", "0.08", "--epsilon", "8")
+    check = ["check", "t.yaml", "--set", "privacy.clip={policy: quantile, initial: 0.1}"]
+    assert not any("shortens" in line for line in told(capsys, *check))

@@ -17,6 +17,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.linear_rules import CURVATURE, LinearRules
 from gossamer.objectives.class_weights import Numbers, shares_of, weights_of
 from gossamer.objectives.linear.model import LinearModel
+from gossamer.privacy.clipping import FixedClip
 
 _SHORTENED = 1.5
 """How much longer than the clip the length of the gradients is that a line is said of."""
@@ -72,7 +73,8 @@ def _of_model(prepared: Prepared, rules: LinearRules) -> Iterator[str]:
             f"algorithm.learning_rate {rate:g} is above 2/L, {highest:.2g} for the declared columns, "
             f"where steps may overshoot; take 1/L, {highest / 2:.2g}"
         )
-    bound = None if spec.privacy.clip is None else spec.privacy.clip.initial_bound
+    # A clip that follows the gradients does not stay where it begins.
+    bound = spec.privacy.clip.initial_bound if isinstance(spec.privacy.clip, FixedClip) else None
     known = weights is None or data.prevalence is not None
     fits = known and (data.task == "classification" or data.target_scale is not None)
     length = rules.length * _first_error(rules, data.prevalence, weights)
