@@ -125,7 +125,7 @@ def _row(record: RunRecord, public: bool, scores: Mapping[str, str]) -> dict[str
 
 
 def _status(summary: Mapping[str, Any], public: bool) -> str:
-    """How a run ended; in public, not that test examples say of its end that it diverged."""
+    """End of a run in words; in public, not that test examples say of its end that it diverged."""
     status, nodes = str(summary.get("status")), summary.get("ended")
     if not public or "ended_worse" not in summary or not isinstance(nodes, Mapping) or status != "diverged":
         return status

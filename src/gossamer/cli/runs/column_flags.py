@@ -197,7 +197,7 @@ def flag(what: str, name: str, value: str | None = None) -> str:
 
 
 def dates_in(column: LookedAt) -> str | None:
-    """What is to be said of a column of dates: from when to when, and how they are written if not as usual."""
+    """Description that a column of dates needs: from when to when, and how they are written if not as usual."""
     if column.odd == "dates" and all(map(as_date, column.texts)):
         return "FIRST..LAST"
     alike = bool(column.words) and all(map(_DATED.fullmatch, column.words))

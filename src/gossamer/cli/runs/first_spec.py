@@ -253,7 +253,7 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Ques
 
 
 def _about(found: Draft, options: argparse.Namespace) -> _Questions:
-    """What people say of the model, which a board will ask."""
+    """Questions on what people say of the model, which a board will ask."""
     for text in options.about or ():
         key, _, words = text.partition("=")
         if key not in AboutSettings.model_fields or not words.strip():

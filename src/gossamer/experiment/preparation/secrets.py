@@ -241,7 +241,7 @@ def test_mark(prepared: Prepared, secret: NoiseSecret) -> str:
 
 
 def _released(prepared: Prepared) -> Iterator[bytes]:
-    """What a release of test examples follows from beside them, if there is one: its settings, and whose they are."""
+    """Grounds of a release of test examples beside them, if there is one: its settings, and whose they are."""
     data, settings = prepared.dataset, prepared.experiment.evaluation
     if settings.release is not None:
         yield json.dumps([settings.epsilon, settings.group]).encode()
