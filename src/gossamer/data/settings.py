@@ -356,7 +356,8 @@ class DatasetSettings(Section):
     def _problems_of_scales(self) -> Iterator[str]:
         if self.target_range is not None and self.task != "regression":
             yield "target_range is for targets that are numbers; say task: regression, or leave it out"
-        if self.prevalence is not None and len(self.labels or ()) != 2:
+        labels = tuple(map(str, self.labels or ()))
+        if self.prevalence is not None and len(labels) != 2:
             yield "prevalence is the share of the second of two labels; name both under labels, or leave it out"
         elif (
             self.prevalence is not None
