@@ -143,11 +143,19 @@ def test_new_asks_what_was_not_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     spec(tmp_path)
     monkeypatch.chdir(tmp_path)
     answers = {"What is the model for?": "warn the ward", "Whose data are these?": "patients"}
-    monkeypatch.setattr("builtins.input", lambda asked: answers.get(asked.partition(" (Enter")[0], ""))
+    share = iter(["half", "1.2", "0.4"])
+    common = "How common is yes, as is known without these rows, such as 0.08?"
+
+    def answer(asked: str) -> str:
+        asked = asked.partition(" (Enter")[0]
+        return next(share) if asked == common else answers.get(asked, "")
+
+    monkeypatch.setattr("builtins.input", answer)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert main([*NEW, "--about", "limits=not for children"]) == 0
-    about = gs.read_spec("wards.yaml").about
+    about, dataset = gs.read_spec("wards.yaml").about, gs.read_spec("wards.yaml").dataset
+    assert dataset.prevalence == 0.4
     assert about is not None
     assert about.model_dump() == {"purpose": "warn the ward", "limits": "not for children", "persons": "patients"}
 

@@ -228,6 +228,10 @@ def test_a_guarantee_follows_from_the_plan_and_not_from_what_was_made_of_it(tmp_
     clients = {"observer": plan.EVERYBODY, "unit": CLIENT, "rows_per_person": None}
     assert verdict(tmp_path / "a", chain, **clients).startswith("not verified: a has no plan")
     assert verdict(tmp_path / "a", chain, rows_per_person=3).startswith("not verified: ")
+    persons = "person with at most 3 examples, all at one node"
+    assert verdict(tmp_path / "a", chain, rows_per_person=3, unit=persons).startswith(
+        "not verified: persons with several examples"
+    )
     nothing = dict.fromkeys(("epsilon", "delta", "mu"))
     assert verdict(tmp_path / "a", chain, privacy="none", **nothing) == "promises nothing"
 

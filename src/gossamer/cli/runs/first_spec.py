@@ -7,6 +7,7 @@ so: numbers are never offered, since the least and the most of them are somebody
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import sys
@@ -215,6 +216,17 @@ def _count(answer: str) -> int:
     return int(answer)
 
 
+def _share(answer: str) -> float | None:
+    """A share between 0 and 1; None of no answer."""
+    try:
+        share = float(answer) if answer else None
+    except ValueError:
+        share = math.nan
+    if share is not None and not 0 < share < 1:
+        raise CallerError(f"expected a share between 0 and 1, such as 0.08, found {answer!r}")
+    return share
+
+
 def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
     """Classes of the target, or its range, and what features are."""
     target, column = found.target, looked.columns[found.target]
@@ -224,6 +236,9 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Ques
         yield _classes(found, options, column)
     if options.labels is not None:
         found.labels = labels_of("--labels", options.labels)
+        if len(found.labels) == 2 and options.prevalence is None:
+            words = f"How common is {found.labels[1]}, as is known without these rows, such as 0.08? (Enter: not known)"
+            yield _Question(words, "", lambda answer: setattr(options, "prevalence", _share(answer)))
     of_target = found.columns.get(target)
     if of_target is not None and options.labels is not None:
         raise CallerError(f"{target} is the target's column, and has classes; declare nothing else of it")
