@@ -1,26 +1,33 @@
 """Figures of a model by two outcomes from noisy counts of its scores, with intervals that the noise is in.
 
-Every figure is a function of the counts x of `ScoreCounts`. By the delta method its variance is g' (V + diag(x)) g,
-where g is its gradient at the estimated counts, V the covariance of the noise, and diag(x) that of counts of rows that
-come independently: so an interval is about the figure of all rows like these, and not of these alone. Areas have their
-interval on the scale of log odds.
+Whether figures are shown follows from what is public beforehand alone (`shown`): noise that chose among its own draws
+would bias them. An interval is made of all values that the counts x do not speak against, as Fieller [1] has it for
+ratios: each value t of a figure has weights w(t) of the cells, for which the sum of w x is 0 but for chance where t is
+right, and t is in where that sum is within so many of its deviations. Its variance is w' (V + diag(x)) w, where V is
+the covariance of the noise, and diag(x) that of counts of rows that come independently: so an interval is about the
+figure of all rows like these, and not of these alone. Nothing is divided by, so it holds for few rows as well, where it
+may be the whole range. Weights of ranks and of the slope are made of counts themselves.
+
+References
+----------
+[1] E. C. Fieller, "Some problems in interval estimation", JRSS B 16 (1954).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
-from gossamer.objectives.figures import LEVEL, Floats, predicting, ranking
+from gossamer.objectives.figures import LEVEL, Floats, recalibrated
 from gossamer.objectives.score_histogram import BINS, CHANCES, EDGES, SCORES, ScoreCounts, unit_covariance
 
 CERTAIN = 3.0
-"""Standard deviations of its noise that the number of rows of an outcome is to be above, or nothing is said."""
-_SURE = 6.0  # the same of what rows tell of a slope: nearer to the noise its error is far from normal
+"""Deviations of its count's noise that the expected number of rows of an outcome is above, or nothing is shown."""
 
 
 class Measured(NamedTuple):
@@ -29,9 +36,9 @@ class Measured(NamedTuple):
     Attributes
     ----------
     value : float or None
-        Estimate; None where there are too few rows for the noise.
+        Estimate; None where nothing is shown, and where noise leaves no rows that it could be a figure of.
     low, high : float or None
-        Ends of the interval of level `LEVEL`; None of what has none.
+        Ends of the interval of level `LEVEL`; None where nothing is shown, and of what has none.
     """
 
     value: float | None = None
@@ -39,7 +46,23 @@ class Measured(NamedTuple):
     high: float | None = None
 
 
-def noisy_figures(counts: ScoreCounts, threshold: float = 0.5) -> dict[str, Measured]:
+def shown(rows: float, deviation: float, prevalence: float | None = None) -> bool:
+    """Return whether figures are shown, which no row and no noise decides.
+
+    Parameters
+    ----------
+    rows : float
+        Public number of rows.
+    deviation : float
+        Standard deviation of the noise of one released number.
+    prevalence : float, optional
+        Share of outcome 1, as known without the rows. By default a half, for which the fewest rows do.
+    """
+    share = 0.5 if prevalence is None else prevalence
+    return min(share, 1 - share) * rows > CERTAIN * deviation * math.sqrt(unit_covariance().sum())
+
+
+def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float | None = None) -> dict[str, Measured]:
     """Return figures by name: of ranks, of probabilities, at a threshold, and the Brier score of a constant.
 
     Parameters
@@ -48,70 +71,109 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5) -> dict[str, Meas
         Counts of a party, or of several together.
     threshold : float
         Probability from which a row counts as outcome 1, in (0, 1).
+    prevalence : float, optional
+        Share of outcome 1, as known without the rows; see `shown`.
     """
-    x, share = counts.counts.ravel(), above(threshold)
-    step = 1e-4 * max(float(x.sum()), 1.0)
-    moved = step * np.eye(x.size)
-    ahead, back, here = (_figures(at.reshape(-1, 2, BINS), share) for at in (x + moved, x - moved, x))
-    gradients = {name: ((ahead[name] - back[name]) / (2 * step)).reshape(2, BINS) for name in here}
-    noise = {name: counts.variance * _squared(gradient) for name, gradient in gradients.items()}
-    certain = {name: float(here[name][0]) > by * math.sqrt(noise[name]) for name, by in _NEEDED.items()}
-    shown = [name for name in here if name not in _NEEDED]
-    if not (certain["zeros"] and certain["ones"]):
-        return dict.fromkeys((*shown, "constant_brier"), Measured())
-    found = {
-        name: _measured(name, float(here[name][0]), noise[name] + max(float((gradients[name] ** 2).ravel() @ x), 0.0))
-        for name in shown
+    x, share = counts.counts.ravel(), np.tile(above(threshold), 2)
+    ratios = {
+        "auroc": (*_pairs(*counts.counts), 2),
+        "average_precision": (_precision_gradient(counts.counts), _ONE, 1),
+        "prevalence": (_ONE, _ANY, 1),
+        "mean_predicted": (_LIKELY, _ANY, 1),
+        "brier": ((_LIKELY - _ONE) ** 2, _ANY, 1),
+        "sensitivity": (share * _ONE, _ONE, 1),
+        "specificity": ((1 - share) * _ZERO, _ZERO, 1),
     }
-    if not certain["information"]:
-        found["calibration_slope"] = Measured()
-    prevalence = found["prevalence"].value or 0.0
-    return found | {"constant_brier": Measured(prevalence * (1 - prevalence))}
+    if not shown(counts.rows, math.sqrt(counts.variance), prevalence):
+        return dict.fromkeys((*ratios, *_FITTED, "constant_brier"), Measured())
+    found = {}
+    for name, (part, whole, degree) in ratios.items():
+        value = float(np.clip(part @ x / (whole @ x), 0, 1)) if whole @ x > 0 else math.nan
+        found[name] = _measured(value, counts, partial(_of_ratio, part, whole), (0.0, 1.0), degree)
+    fitted = recalibrated(_LIKELY, _ONE > 0, x)
+    for name, (number, weights, ends) in _FITTED.items():
+        found[name] = _measured(float(fitted[number]), counts, partial(weights, x), ends)
+    common = found["prevalence"].value
+    return found | {"constant_brier": Measured(None if common is None else common * (1 - common))}
 
 
-_VACUOUS = 2.5
-"""Reach in log odds of an interval that says nothing: from 0.08 to 0.92 around a half."""
-_NEEDED = {"zeros": CERTAIN, "ones": CERTAIN, "information": _SURE}
-_RANKS, _REALS = ("auroc", "average_precision"), ("calibration_intercept", "calibration_slope")
-_KEPT = ("prevalence", "mean_predicted", "brier", *_REALS)
-_CELL_OUTCOMES = np.repeat([False, True], BINS)
-_RANKING, _PREDICTING = ranking(np.tile(SCORES, 2), _CELL_OUTCOMES), predicting(np.tile(CHANCES, 2), _CELL_OUTCOMES)
+_ONE = np.repeat([0.0, 1.0], BINS)
+_ZERO, _ANY = 1 - _ONE, np.ones(2 * BINS)
+_LIKELY, _LOG_ODDS = np.tile(CHANCES, 2), np.tile(SCORES, 2)
+_REACH = float(ndtri((1 + LEVEL) / 2))
+_TRIED, _FINER = 201, 3  # values that are tried, and how often between the outer ones of those that are in
 
 
-def _figures(x: Floats, share: Floats) -> dict[str, Floats]:
-    """Figures [n] of counts [n, 2, B], and the numbers that have to be clear of the noise."""
-    zero, one = x[:, 0], x[:, 1]
-    cells = x.reshape(len(x), -1)
+def _measured(
+    value: float, counts: ScoreCounts, weights: Callable[[Floats], Floats], ends: tuple[float, float], degree: int = 1
+) -> Measured:
+    """A figure whose sums are of a degree in the counts, where weights are their derivatives."""
+    x, (low, high) = counts.counts.ravel(), ends
+    for _ in range(_FINER):
+        tried = np.linspace(low, high, _TRIED)
+        of = weights(tried)
+        halves = of.reshape(-1, 2, BINS)
+        variance = counts.variance * np.einsum("tob,bc,toc->t", halves, unit_covariance(), halves, optimize=True)
+        variance += np.maximum(of**2 @ x, 0)
+        off = (of @ x / degree) ** 2 / np.maximum(variance, np.finfo(np.float64).tiny)
+        inside = np.flatnonzero(off <= max(_REACH**2, off.min()))
+        low, high = float(tried[max(inside[0] - 1, 0)]), float(tried[min(inside[-1] + 1, _TRIED - 1)])
+    if not ends[0] <= value <= ends[1]:
+        return Measured(None, low, high)
+    return Measured(value, min(low, value), max(high, value))
+
+
+def _pairs(zero: Floats, one: Floats) -> tuple[Floats, Floats]:
+    """Derivatives of the pairs of both outcomes that are ranked rightly, and of all, [2 B]."""
+    below, over = np.cumsum(zero) - zero / 2, one.sum() - np.cumsum(one) + one / 2
+    return np.concatenate([over, below]), np.where(_ONE > 0, zero.sum(), one.sum())
+
+
+def _of_ratio(part: Floats, whole: Floats, tried: Floats) -> Floats:
+    return part - tried[:, None] * whole
+
+
+def _of_intercept(x: Floats, tried: Floats) -> Floats:
+    return np.asarray(_ONE - expit(_LOG_ODDS + tried[:, None]))
+
+
+def _of_slope(x: Floats, tried: Floats) -> Floats:
+    """Weights of the score of the slope, where the intercept is fitted and what it takes along is taken off."""
+    sloped, below, over = tried[:, None] * _LOG_ODDS, np.full(len(tried), -30.0), np.full(len(tried), 30.0)
+    for _ in range(30):
+        middle = (below + over) / 2
+        many = expit(sloped + middle[:, None]) @ x > _ONE @ x
+        below, over = np.where(many, below, middle), np.where(many, middle, over)
+    p = expit(sloped + middle[:, None])
+    curve = p * (1 - p)
     with np.errstate(all="ignore"):
-        likely = _PREDICTING(cells)
-        return {
-            "auroc": _RANKING(cells)["auroc"],
-            "average_precision": _average_precision(x),
-            **{name: likely[name] for name in _KEPT},
-            "sensitivity": one @ share / one.sum(axis=-1),
-            "specificity": zero @ (1 - share) / zero.sum(axis=-1),
-            "zeros": zero.sum(axis=-1),
-            "ones": one.sum(axis=-1),
-            "information": _information(zero + one),
-        }
+        centre = np.nan_to_num(np.clip(curve @ (_LOG_ODDS * x) / (curve @ x), SCORES[0], SCORES[-1]))
+    return np.asarray((_LOG_ODDS - centre[:, None]) * (_ONE - p))
 
 
+_FITTED: dict[str, tuple[int, Callable[[Floats, Floats], Floats], tuple[float, float]]] = {
+    "calibration_intercept": (0, _of_intercept, (-6.0, 6.0)),
+    "calibration_slope": (2, _of_slope, (-4.0, 6.0)),
+}
+"""Place in a recalibration, weights, and the widest interval."""
 _PARTS, _WEIGHTS = (1 + np.array([-math.sqrt(0.6), 0.0, math.sqrt(0.6)])) / 2, np.array([5.0, 8.0, 5.0]) / 18
 
 
-def _average_precision(x: Floats) -> Floats:
-    """Mean precision above each row of outcome 1, where the rows of a bin are spread over it (Gauss-Legendre)."""
+def _precision_gradient(x: Floats) -> Floats:
+    """Derivatives [2 B] of `_precision`, which is of degree 1."""
+    step = 1e-4 * max(float(x.sum()), 1.0)
+    moved = (step * np.eye(x.size)).reshape(-1, 2, BINS)
+    return np.asarray((_precision(x + moved) - _precision(x - moved)) / (2 * step))
+
+
+def _precision(x: Floats) -> Floats:
+    """Sum [n] of precisions above each row of outcome 1, the rows of a bin spread over it (Gauss-Legendre)."""
     down = x[..., ::-1]
     before = np.cumsum(down, axis=-1) - down
     zero, one = np.moveaxis(before[..., None] + down[..., None] * _PARTS, -3, 0)
-    precision = np.where(zero + one > 0, np.clip(one / (zero + one), 0, 1), 0.0) @ _WEIGHTS
-    return np.asarray((down[..., 1, :] * precision).sum(axis=-1) / down[..., 1, :].sum(axis=-1))
-
-
-def _information(x: Floats) -> Floats:
-    """Information of rows [n, B] on the slope: the curvature of the likelihood in it, with the intercept free."""
-    none, once, twice = (x * (CHANCES * (1 - CHANCES)) @ SCORES**power for power in range(3))
-    return np.asarray(twice - once**2 / none)
+    with np.errstate(all="ignore"):
+        precision = np.where(zero + one > 0, np.clip(one / (zero + one), 0, 1), 0.0) @ _WEIGHTS
+    return np.asarray((down[..., 1, :] * precision).sum(axis=-1))
 
 
 def above(threshold: float) -> Floats:
@@ -132,25 +194,6 @@ def confusion(counts: ScoreCounts, threshold: float) -> dict[str, float]:
     }
 
 
-def _squared(gradient: Floats) -> float:
-    """Variance of a figure by noise of variance 1 in each released number."""
-    return float(np.einsum("ob,bc,oc->", gradient, unit_covariance(), gradient))
-
-
-def _measured(name: str, value: float, variance: float) -> Measured:
-    reach = float(ndtri((1 + LEVEL) / 2)) * math.sqrt(variance)
-    if not math.isfinite(value + reach):
-        return Measured()
-    if name in _REALS:
-        return Measured(value, value - reach, value + reach)
-    if name in _RANKS and 0 < value < 1:
-        at, stretched = float(logit(value)), reach / (value * (1 - value))
-        if stretched > _VACUOUS:
-            return Measured()
-        return Measured(value, float(expit(at - stretched)), float(expit(at + stretched)))
-    return Measured(*(min(max(one, 0.0), 1.0) for one in (value, value - reach, value + reach)))
-
-
 _WORDS = {
     "auroc": ("area under the ROC curve", ".3f"),
     "average_precision": ("average precision", ".3f"),
@@ -165,11 +208,12 @@ def in_words(found: Mapping[str, Mapping[str, float | None]]) -> str:
     parts = []
     for name, (words, form) in _WORDS.items():
         value, low, high = (found[name][end] for end in Measured._fields)
-        if value is not None and low is not None and high is not None:
+        if low is not None and high is not None:
             constant = found["constant_brier"]["value"] if name == "brier" else None
             beside = "" if constant is None else f", a constant's {constant:{form}}"
-            parts.append(f"{words} {value:{form}} ({low:{form}} to {high:{form}}{beside})")
-    return ", ".join(parts) or "too few examples of an outcome for so much noise"
+            known = "unknown" if value is None else f"{value:{form}}"
+            parts.append(f"{words} {known} ({low:{form}} to {high:{form}}{beside})")
+    return ", ".join(parts) or "too few examples for so much noise"
 
 
 def as_dict(found: Mapping[str, Measured]) -> dict[str, Any]:

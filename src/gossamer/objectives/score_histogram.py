@@ -101,26 +101,29 @@ class ScoreCounts:
         Counts of each outcome, without bias; noise makes some negative, and none a whole number.
     variance : float
         Variance of the noise of one released number; of a sum over parties that of all together.
+    rows : float
+        Public number of rows, which no noise is in; of a group, whose number is not, an even share.
     """
 
     counts: npt.NDArray[np.float64]
     variance: float
+    rows: float
 
     @classmethod
-    def of(cls, released: npt.NDArray[np.floating[Any]], deviation: float) -> Self:
-        """Return the counts that a released sum [SIZE] says, whose noise has this standard deviation."""
+    def of(cls, released: npt.NDArray[np.floating[Any]], deviation: float, rows: float) -> Self:
+        """Return the counts that a released sum [SIZE] of rows says, whose noise has this standard deviation."""
         sums = np.asarray(released, np.float64).reshape(2, -1)
-        return cls(sums @ _matrix() @ unit_covariance(), deviation**2)
+        return cls(sums @ _matrix() @ unit_covariance(), deviation**2, rows)
 
     @classmethod
     def exact(cls, scores: npt.NDArray[np.floating[Any]], outcomes: npt.NDArray[Any]) -> Self:
         """Return the counts of rows, without noise."""
         found = np.bincount(cells(scores, outcomes), minlength=2 * BINS)
-        return cls(found.astype(np.float64).reshape(2, BINS), 0.0)
+        return cls(found.astype(np.float64).reshape(2, BINS), 0.0, len(outcomes))
 
     def __add__(self, other: ScoreCounts) -> ScoreCounts:
         """Counts of the rows of both, whose noise is independent."""
-        return ScoreCounts(self.counts + other.counts, self.variance + other.variance)
+        return ScoreCounts(self.counts + other.counts, self.variance + other.variance, self.rows + other.rows)
 
 
 class ScoreHistogram(Objective):

@@ -24,10 +24,12 @@ def drawn(prevalence: float, spread: float, rng: np.random.Generator, rows: int 
     return scores, rng.random(rows) < expit(scores)
 
 
-def noisy(scores: np.ndarray, outcomes: np.ndarray, rng: np.random.Generator) -> ScoreCounts:
+def noisy(
+    scores: np.ndarray, outcomes: np.ndarray, rng: np.random.Generator, parties: int = PARTIES, rows: int | None = None
+) -> ScoreCounts:
     """What the parties' releases say together."""
-    deviation = SIGMA * math.sqrt(PARTIES)
-    return ScoreCounts.of(measured(cells(scores, outcomes)) + rng.normal(size=SIZE) * deviation, deviation)
+    deviation, found = SIGMA * math.sqrt(parties), measured(cells(scores, outcomes))
+    return ScoreCounts.of(found + rng.normal(size=SIZE) * deviation, deviation, len(scores) if rows is None else rows)
 
 
 def test_a_row_moves_the_sum_by_a_length_of_one_and_never_by_more() -> None:
@@ -44,7 +46,7 @@ def test_any_score_has_a_cell_also_one_that_is_no_number() -> None:
 
 def test_without_noise_the_counts_are_those_of_the_rows() -> None:
     scores, outcomes = drawn(0.2, 1.5, np.random.default_rng(1))
-    exact, again = ScoreCounts.exact(scores, outcomes), ScoreCounts.of(measured(cells(scores, outcomes)), 0.0)
+    exact, again = ScoreCounts.exact(scores, outcomes), ScoreCounts.of(measured(cells(scores, outcomes)), 0.0, ROWS)
     np.testing.assert_allclose(again.counts, exact.counts, atol=1e-8)
     np.testing.assert_allclose((again + exact).counts, 2 * exact.counts, atol=1e-8)
 
@@ -52,7 +54,7 @@ def test_without_noise_the_counts_are_those_of_the_rows() -> None:
 def test_counts_have_the_covariance_that_least_squares_has() -> None:
     """Of N draws an entry of the covariance errs by at most sqrt(2/N) of the variances: 6 of these never, for 1e-8."""
     rng, many = np.random.default_rng(2), 4000
-    draws = np.stack([ScoreCounts.of(rng.normal(size=SIZE), 1.0).counts[0] for _ in range(many)])
+    draws = np.stack([ScoreCounts.of(rng.normal(size=SIZE), 1.0, 0).counts[0] for _ in range(many)])
     expected = unit_covariance()
     bound = 6 * math.sqrt(2 / many) * np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
     assert (np.abs(np.cov(draws.T) - expected) < bound).all()
@@ -82,36 +84,62 @@ def test_a_threshold_cuts_a_bin_in_part_and_the_confusion_has_every_row_once() -
     assert sum(confusion(counts, 0.123).values()) == pytest.approx(ROWS)
 
 
-def test_where_an_outcome_is_lost_in_the_noise_nothing_is_said() -> None:
-    scores, rng = np.linspace(-3, 3, 300), np.random.default_rng(5)
-    found = noisy_figures(noisy(scores, np.arange(300) < 3, rng))
-    assert set(found.values()) == {Measured()}
+def test_what_is_public_alone_decides_whether_figures_are_shown() -> None:
+    """All bins together have noise of a variance of 32/7.6 (A' A 1 is the sum of shares times bins, 7.6): 2.05 squared.
+
+    So with a deviation of 15.7, over 96.8 rows of the rarer outcome are to be expected, by its share where that is
+    declared, else by a half. What the counts say, many rows or none of an outcome, is nothing to it.
+    """
+    scores, rng = np.linspace(-3, 3, 800), np.random.default_rng(5)
+    public = ((194, None, True), (193, None, False), (800, 0.13, True), (800, 0.88, False))
+    for outcomes in (np.arange(800) < 3, np.arange(800) % 2 == 0):
+        for rows, prevalence, expected in public:
+            found = noisy_figures(noisy(scores, outcomes, rng, rows=rows), prevalence=prevalence)
+            assert len(found) == 10
+            assert [one.low is not None for one in found.values()] == [expected] * 9 + [False]
+            assert expected or set(found.values()) == {Measured()}
+
+
+def test_an_outcome_that_nobody_has_has_no_ranks_and_any_area_is_possible() -> None:
+    found = noisy_figures(ScoreCounts.exact(np.linspace(-3, 3, 300), np.zeros(300)))
+    assert found["auroc"] == found["average_precision"] == found["sensitivity"] == Measured(None, 0.0, 1.0)
+    assert found["prevalence"].value == 0
+    assert noisy_figures(ScoreCounts.exact(np.zeros(0), np.zeros(0)))["auroc"] == Measured()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("prevalence", "spread"), [(0.5, 1.0), (0.3, 1.5), (0.1, 1.5)])
-def test_intervals_cover_what_they_are_about_in_93_to_97_of_100_seeds(prevalence: float, spread: float) -> None:
-    """At a level of 95 %, of 1,000 seeds 93 to 97 % cover, by chance all but 4 times in 1,000 for each figure.
+@pytest.mark.parametrize(
+    ("prevalence", "spread", "rows", "parties"),
+    [
+        (0.5, 1.0, 4000, 5),
+        (0.3, 1.5, 4000, 5),
+        (0.1, 1.5, 4000, 5),
+        (0.08, 0.9, 2000, 5),
+        (0.08, 0.9, 800, 5),
+        (0.08, 0.9, 500, 1),
+    ],
+)
+def test_intervals_cover_what_they_are_about_also_of_few_rows(
+    prevalence: float, spread: float, rows: int, parties: int
+) -> None:
+    """At a level of 95 %, of 1,000 seeds 93 % or more cover, by chance all but 2 times in 1,000 for each figure.
 
-    So that no seed decides, the bounds are wider by 1 % than asked for: false alarms of one figure in 1e5. Average
-    precision is far from linear in the counts, and covers 92.6 to 96.5 % (its page says so): here 90 % or more.
+    So that no seed decides, the bound is lower by 1 % than asked for: false alarms of one figure in 1e5. Average
+    precision is far from linear in the counts: here 90 % or more. All are shown in all seeds: none is chosen by noise.
     """
-    rng, seeds = np.random.default_rng(6), examples(1000)
-    slack = 0.01 if seeds == 1000 else 0.05
+    rng, seeds = np.random.default_rng(6), examples(600)
+    slack = 0.01 if seeds >= 1000 else 0.025 if seeds == 600 else 0.05
     truth = noisy_figures(ScoreCounts.exact(*drawn(prevalence, spread, rng, 4_000_000)))
     hits: dict[str, list[bool]] = {}
     for _ in range(seeds):
-        for name, one in noisy_figures(noisy(*drawn(prevalence, spread, rng), rng)).items():
+        for name, one in noisy_figures(noisy(*drawn(prevalence, spread, rng, rows), rng, parties)).items():
             at = truth[name].value
             if one.low is not None and one.high is not None and at is not None:
                 hits.setdefault(name, []).append(one.low <= at <= one.high)
+    assert [len(found) for found in hits.values()] == [seeds] * 9
     covered = {name: float(np.mean(found)) for name, found in hits.items()}
-    assert len(covered) == 9
-    shown = {name: len(found) / seeds for name, found in hits.items()}
-    assert shown.pop("average_precision") > 0.85  # where its interval says nothing it is left out
-    assert min(shown.values()) > 0.95
     least = {name: 0.91 if name == "average_precision" else 0.93 for name in covered}
-    assert all(least[name] - slack <= share <= 0.97 + slack for name, share in covered.items()), covered
+    assert all(least[name] - slack <= share for name, share in covered.items()), covered
 
 
 def test_at_epsilon_a_half_the_area_and_the_intercept_are_near_the_exact_ones() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import counted
+from gossamer.experiment.preparation.held_out import doubts_of_held_out
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.linear_rules import CURVATURE, LinearRules
 from gossamer.objectives.class_weights import Numbers, shares_of, weights_of
@@ -27,7 +28,11 @@ _MANY, _LOOKS = 1000, 20
 def doubts(prepared: Prepared, plan: Plan) -> list[str]:
     """Return a line on each, with what to do."""
     rules = _rules(prepared, plan)
-    return [*([] if rules is None else [*_of_model(prepared, rules)]), *_of_evaluation(prepared, plan)]
+    return [
+        *([] if rules is None else _of_model(prepared, rules)),
+        *_of_evaluation(prepared, plan),
+        *doubts_of_held_out(prepared),
+    ]
 
 
 def _rules(prepared: Prepared, plan: Plan) -> LinearRules | None:

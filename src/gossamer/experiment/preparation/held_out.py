@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -28,7 +28,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.columns import Column
 from gossamer.errors import BudgetUnreachable, DataError, SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared, Sources, public_seed
-from gossamer.objectives.noisy_figures import as_dict, noisy_figures
+from gossamer.objectives.noisy_figures import as_dict, noisy_figures, shown
 from gossamer.objectives.score_histogram import EDGES, SIZE, ScoreCounts, ScoreHistogram
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon, profile
@@ -185,6 +185,21 @@ def _guarantee(prepared: Prepared, query: Query) -> Guarantee:
     )
 
 
+def doubts_of_held_out(prepared: Prepared) -> Iterator[str]:
+    """Yield a line where the noise will hide what is released of all parties together."""
+    spec = prepared.experiment
+    if spec.evaluation.release is None or not spec.private:
+        return
+    rows, groups = len(prepared.dataset.test), len(groups_of(prepared))
+    normal = _query(prepared).mechanism.normal
+    deviation = 0.0 if normal is None else normal.standard_deviation * math.sqrt(len(prepared.names) * groups)
+    if not shown(rows, deviation, spec.dataset.prevalence):
+        yield (
+            f"evaluation.epsilon {spec.evaluation.epsilon:g} will show no figure of {counted(rows, 'held-out row')}: "
+            "too much noise for so few; raise it, or hold out more (docs/privacy/private-evaluation.md)"
+        )
+
+
 def rows_of(prepared: Prepared) -> dict[str, ShardRows]:
     """Held-out examples of each party, by the name of its receipts.
 
@@ -289,21 +304,24 @@ class HeldOutRelease:
         Records for ``ledger.jsonl``.
     guarantee : Guarantee
         Guarantee of a held-out example.
+    prevalence : float, optional
+        Share of the second label, as declared.
     """
 
     counts: Mapping[str, Sequence[ScoreCounts]]
     groups: tuple[str, ...]
     lines: list[dict[str, Any]]
     guarantee: Guarantee
+    prevalence: float | None = None
 
     def summary(self) -> dict[str, Any]:
         """Part of `summary.json`: figures of all together, of each party, and of each group."""
         grouped = zip(self.groups, zip(*self.counts.values(), strict=True), strict=True)
-        groups = {name: _figures(of) for name, of in grouped if name}
+        groups = {name: self._figures(of) for name, of in grouped if name}
         return {
             "epsilon": _finite(self.guarantee.epsilon),
-            "figures": _figures([one for counts in self.counts.values() for one in counts]),
-            "parties": {name: _figures(counts) for name, counts in self.counts.items()},
+            "figures": self._figures([one for counts in self.counts.values() for one in counts]),
+            "parties": {name: self._figures(counts) for name, counts in self.counts.items()},
             **({"groups": groups} if groups else {}),
         }
 
@@ -318,9 +336,8 @@ class HeldOutRelease:
             },
         }
 
-
-def _figures(counts: Sequence[ScoreCounts]) -> dict[str, Any]:
-    return as_dict(noisy_figures(reduce(add, counts)))
+    def _figures(self, counts: Sequence[ScoreCounts]) -> dict[str, Any]:
+        return as_dict(noisy_figures(reduce(add, counts), prevalence=self.prevalence))
 
 
 def _finite(value: float) -> float | None:
@@ -359,12 +376,14 @@ def release_held_out(
     tickets = [sides.admit(name, task) for name in rows]
     charged()
     found = {}
-    for name, ticket, answer in zip(prepared.names, tickets, sides.compute(tickets), strict=True):
+    answers = zip(prepared.names, rows.values(), tickets, sides.compute(tickets), strict=True)
+    for name, own, ticket, answer in answers:
         grid = ticket.provided.grid
         deviation = 0.0 if grid is None else grid.noise.standard_deviation
         sums = np.split(np.asarray(answer.released.values), len(groups))
-        found[name] = [ScoreCounts.of(one, deviation) for one in sums]
-    return HeldOutRelease(found, groups, [*sides.lines()], plan.guarantees[OBSERVER])
+        found[name] = [ScoreCounts.of(one, deviation, len(own.rows) / len(groups)) for one in sums]
+    told, prevalence = plan.guarantees[OBSERVER], prepared.experiment.dataset.prevalence
+    return HeldOutRelease(found, groups, [*sides.lines()], told, prevalence)
 
 
 def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, query: Query, sources: Sources) -> int:
