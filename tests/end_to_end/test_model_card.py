@@ -67,6 +67,32 @@ def test_what_people_said_is_on_the_card_and_first_on_the_page(tmp_path: Path) -
     assert gs.load_model(out).card.about.persons == SAID["persons"]  # type: ignore[union-attr]
 
 
+def test_columns_are_said_as_they_were_declared(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    there, out = spec(tmp_path), tmp_path / "out"
+    given = yaml.safe_load(there.read_text())
+    head, *lines = (tmp_path / "wards.csv").read_text().splitlines()
+    rows = [f"2022-03-{1 + n % 28:02},1980-01-01,{line}" for n, line in enumerate(lines)]
+    (tmp_path / "wards.csv").write_text("\n".join([f"seen,born,{head}", *rows]))
+    given["dataset"]["columns"] = {
+        "age": {"range": [0, 120], "missing": 50, "was_empty": True},
+        "sex": {"categories": ["f", "m"], "missing": "f"},
+        "seen": {"range": ["2022-01-01", "2023-12-31"], "missing": "2022-06-30", "parts": ["days", "month"]},
+        "born": {"kind": "date", "since": "1970-01-01", "range": ["1971-01-01", "2010-12-31"]},
+    }
+    there.write_text(yaml.safe_dump(given))
+    assert main(["run", str(there), "--out", str(out)]) == 0
+    assert main(["report", str(out), "--card"]) == 0
+    card = (out / "model-card.md").read_text()
+    for line in (
+        "| age | number from 0 to 120; an empty cell is read as 50; a further feature says whether it was empty |",
+        "| sex | one of f, m; an empty cell is read as f |",
+        "| seen | date from 2022-01-01 to 2023-12-31 (days, month); an empty cell is read as 2022-06-30 |",
+        "| born | date from 1971-01-01 to 2010-12-31, in days since 1970-01-01 |",
+    ):
+        assert line in card
+
+
 def test_what_nobody_said_is_said_to_be_missing(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     out = tmp_path / "out"

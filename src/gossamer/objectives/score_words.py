@@ -110,7 +110,7 @@ def table_of_groups(column: str, groups: Mapping[str, Assessment]) -> list[tuple
     rows: list[tuple[str, ...]] = [(f"by {column}", "rows", *heads)]
     for group, one in groups.items():
         figures = one.get("figures", {})
-        cells = (_within(name, figures[name]) if name in figures else "-" for name in known)
+        cells = (within(name, figures[name]) if name in figures else "-" for name in known)
         rows.append((group, f"{one.get('rows', 0):,}", *cells))
     return rows
 
@@ -128,7 +128,7 @@ _OF_GROUPS = {
 """Figures of groups, in few words."""
 
 
-def _within(name: str, one: Mapping[str, Any]) -> str:
+def within(name: str, one: Mapping[str, Any]) -> str:
     """A figure with its interval."""
     ends = one["interval"]
     return shown(name, one["value"]) + ("" if ends is None or one["value"] is None else f" ({shown(name, ends)})")
@@ -146,7 +146,7 @@ def said_first(found: Assessment) -> list[str]:
     one = found["figures"][name]
     line = (
         f"No better than saying the same of every row, as far as {rows} tell: {LABELS[name].words} "
-        f"{_within(name, one)}, where that has {shown(name, one['constant'])}."
+        f"{within(name, one)}, where that has {shown(name, one['constant'])}."
     )
     if (accuracy := found["figures"].get("accuracy")) and (accuracy["gain"] or (0,))[0] <= 0:
         line += (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import yaml
 
 from gossamer.errors import DataError, counted
 from gossamer.files import MOST_RECORDS, read_text, write_own
-from gossamer.objectives.score_words import said_first, table_of
+from gossamer.objectives.score_words import said_first
 from gossamer.privacy.guarantee_card import FILE as GUARANTEE
 from gossamer.report.drawing import decimal
 from gossamer.report.privacy import proved_of, sentence
 from gossamer.report.records import RunRecord
+from gossamer.report.scores import rows_of
 
 MODEL, CARD = "model.json", "model-card.md"
 """Names of the file that has a model's card for programs, and of that for people."""
@@ -114,10 +116,31 @@ def _data(card: Card) -> Iterator[str]:
 
 
 def _declared(column: Card) -> str:
-    kind = column.get("kind", "number")
-    if (texts := column.get("categories")) is not None:
-        return f"one of {', '.join(texts)}"
-    return "{} from {:g} to {:g}".format(kind, *column["range"]) if column.get("range") else str(kind)
+    kind, texts, since = column.get("kind", "number"), column.get("categories"), column.get("since")
+    said = str(kind) if texts is None else f"one of {', '.join(texts)}"
+    if column.get("range"):
+        low, high = (_value(end, since) for end in column["range"])
+        said += f" from {low} to {high}"
+    if since is not None and not (column.get("range") and since == low):
+        said += f", in days since {since}"
+    if column.get("parts"):
+        said += f" ({', '.join(column['parts'])})"
+    if "missing" in column:
+        said += f"; an empty cell is read as {_value(column['missing'], since)}"
+    return said + ("; a further feature says whether it was empty" if column.get("was_empty") else "")
+
+
+def _value(value: bool | float | str, since: str | None) -> str:
+    """Words for a value that a column declares; of days since a date, that date."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value
+    try:
+        first = date.fromisoformat(since or "")  # or the name of another column
+        return (first + timedelta(days=value)).isoformat() if value == int(value) else f"{value:g}"
+    except (ValueError, OverflowError):
+        return f"{value:g}"
 
 
 def _scores(record: RunRecord, public: bool) -> Iterator[str]:
@@ -125,13 +148,12 @@ def _scores(record: RunRecord, public: bool) -> Iterator[str]:
     if public:
         yield "Scores on test rows are left out: no guarantee covers them."
         return
-    heading, *rows = table_of(record.scores) or [()]
-    if not rows:
+    if not (rows := rows_of([record])):
         yield "It was not tested, or has no figures."
         return
     yield from (f"{line}\n" for line in said_first(record.scores))
     yield "On test rows, which no guarantee covers; *constant* is whoever says the same of every row:\n"
-    yield from _table(heading, rows)
+    yield from _table([*rows[0]], ([*row.values()] for row in rows))
 
 
 def _proved(record: RunRecord) -> Iterator[str]:

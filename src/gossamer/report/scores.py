@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gossamer.objectives.score_words import LABELS, said_first
-from gossamer.report.drawing import COLOURS, Figure, PageSection, Shown, altair, told_apart, within_width
+from gossamer.errors import counted
+from gossamer.objectives.score_words import LABELS, said_first, shown, table_of, within
+from gossamer.report.drawing import COLOURS, NOTHING, Figure, PageSection, Shown, altair, told_apart, within_width
 from gossamer.report.records import RunRecord
 
 _DRAWN = (
@@ -53,12 +54,40 @@ def remarks(records: Sequence[RunRecord]) -> list[str]:
 
 def scores(records: Sequence[RunRecord], public: bool) -> PageSection | None:
     """Return what test examples tell of the runs' models, and how well; nothing in public."""
-    intervals = [row for record in records for row in _intervals(record.name, record.scores)]
-    if public or not intervals:
+    if public or not (rows := rows_of(records)):
         return None
+    intervals = [row for record in records for row in _intervals(record.name, record.scores)]
     curves = [row for record in records for row in _reliability(record.name, record.scores)]
-    figures = [_of_intervals(intervals), *([_of_reliability(curves)] if curves else [])]
-    return PageSection("scores", "Scores", figures)
+    figures = [draw(found) for draw, found in ((_of_intervals, intervals), (_of_reliability, curves)) if found]
+    return PageSection("scores", "Scores", figures, "scores.html", {"rows": rows, "shown": Shown.PRIVATE})
+
+
+def rows_of(records: Sequence[RunRecord]) -> list[dict[str, str]]:
+    """Rows of a table, by heading: each figure of the run's model, or of those of the first runs, a column each."""
+    tested = [record for record in records if record.scores.get("figures")]
+    if len(tested) == 1:
+        heading, *rows = table_of(tested[0].scores)
+        return [dict(zip(heading, row, strict=True)) for row in rows]
+    held = {record.name: record.scores["figures"] for record in tested[:_COMPARED]}
+    if not held:
+        return []
+    found = {record.name: counted(record.scores["rows"], "row", form=",") for record in tested[:_COMPARED]}
+    return [{_HEADING: "number of test rows", **found}] + [
+        {_HEADING: label.words, **{run: _beside_constant(name, one.get(name)) for run, one in held.items()}}
+        for name, label in LABELS.items()
+        if any(name in one for one in held.values())
+    ]
+
+
+def _beside_constant(name: str, one: Mapping[str, Any] | None) -> str:
+    if one is None or one["value"] is None:
+        return NOTHING
+    return within(name, one) + ("" if one["constant"] is None else f"; constant {shown(name, one['constant'])}")
+
+
+_COMPARED = 3
+"""Most runs that the table has a column of; more are too many for a sheet of paper."""
+_HEADING = "value, 95 % interval; constant"
 
 
 def _of_intervals(rows: list[dict[str, Any]]) -> Figure:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.report.test_records import folder
@@ -82,6 +84,39 @@ def test_on_paper_pictures_are_drawn_and_nothing_is_fetched(
     assert paper.stat().st_mode & 0o077 == 0  # the owner's alone, as the page is
     assert len(asked) == len(page.figures)
     assert all(url.startswith("data:image/png;") for url in asked)
+
+
+def test_on_paper_no_row_is_split_and_no_short_name_is_broken(tmp_path: Path) -> None:
+    weasyprint = pytest.importorskip("weasyprint")
+    found = {name: {"value": 0.5123, "low": 0.4123, "high": 0.6123} for name in ("auroc", "brier", "sensitivity")}
+    parties = {f"internal-medicine-{n}": found for n in range(60)}
+    there = folder(tmp_path / "r", ROWS)
+    summary = json.loads((there / "summary.json").read_text())
+    summary["private_evaluation"] = {"epsilon": 1.0, "figures": found, "parties": parties}
+    (there / "summary.json").write_text(json.dumps(summary))
+    text = html(page_of_runs(read_records([there])), {"none": ""})
+    lines: dict[str, int] = {}
+    for sheet in weasyprint.HTML(string=text).render().pages:
+        rows = [box for box in sheet._page_box.descendants() if type(box).__name__ == "TableRowBox"]
+        for row in (row for row in rows if "0.612" in text_of(row) and "all parties" not in text_of(row)):
+            assert text_of(row).count("0.612") == len(found)
+            name = row.children[0]
+            assert text_of(name) not in lines
+            lines[text_of(name)] = sum(type(box).__name__ == "LineBox" for box in name.descendants())
+    assert lines == dict.fromkeys(parties, 1)
+
+
+def text_of(box: Any) -> str:
+    """Text in a box, as it was laid out."""
+    return "".join(one.text for one in box.descendants() if type(one).__name__ == "TextBox")
+
+
+def test_one_run_is_a_list_of_facts_that_no_window_cuts(text: str, records: list[RunRecord]) -> None:
+    overview = text.partition('id="overview"')[2].partition("</section>")[0]
+    assert '<dl class="facts">' in overview
+    assert "<table" not in overview
+    two = html(page_of_runs([records[0], replace(records[0], path=records[0].path.with_name("other"))]))
+    assert "<table" in two.partition('id="overview"')[2].partition("</section>")[0]
 
 
 def test_paper_without_its_package_is_refused(

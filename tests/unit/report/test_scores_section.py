@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,11 @@ from scipy.special import expit
 from tests.unit.report.test_records import folder
 
 import gossamer as gs
+from gossamer.objectives.score_words import shown
 from gossamer.objectives.scores import ScoredSample
 from gossamer.report.curves import curves
-from gossamer.report.page import page_of_runs
-from gossamer.report.records import RunRecord, read_records
+from gossamer.report.page import html, page_of_runs
+from gossamer.report.records import SCORES, RunRecord, read_records
 
 RNG = np.random.default_rng(5)
 ROWS = [
@@ -46,6 +49,37 @@ def test_intervals_are_drawn_beside_a_constant(tmp_path: Path) -> None:
     assert page.notes == [] or "No better" not in page.notes[0]
     public = page_of_runs([good], public=True)
     assert not [one for one in public.sections if one.name == "scores"]
+
+
+def test_all_figures_stand_in_a_table_beside_the_constant(tmp_path: Path) -> None:
+    """What a board needs of risks: how right they are as well as how they rank, and of how many rows."""
+    good = record(tmp_path / "good", 1.5)
+    text = html(page_of_runs([good]))
+    assert 'id="scores-table">All figures on test rows' in text
+    assert "of 500 rows" in text
+    for words, name in (("log loss", "log_loss"), ("Brier score", "brier"), ("calibration slope", "calibration_slope")):
+        one = good.scores["figures"][name]
+        cells = [shown(name, one[part]) for part in ("value", "interval", "constant")]
+        row = re.search(rf"<th[^>]*>{words}</th>(.*?)</tr>", text, re.DOTALL)
+        assert row is not None
+        assert re.findall(r"<td[^>]*>(.*?)</td>", row[1]) == cells
+    assert "mean predicted probability</th>" in text
+    assert "log loss" not in html(page_of_runs([good], public=True))
+
+
+def test_several_runs_have_a_column_each_of_the_first_three(tmp_path: Path) -> None:
+    found = [record(tmp_path / name, 1.0) for name in "abcd"]
+    section = next(one for one in page_of_runs(found).sections if one.name == "scores")
+    first, *rows = section.values["rows"]
+    assert [*first.values()] == ["number of test rows", *["500 rows"] * 3]
+    assert [*first][1:] == ["a", "b", "c"]
+    brier = next(row for row in rows if "Brier score" in row.values())
+    one = found[1].scores["figures"]["brier"]
+    low, high = one["interval"]
+    assert brier["b"] == f"{one['value']:.4f} ({low:.4f} to {high:.4f}); constant {one['constant']:.4f}"
+    wide = [replace(one, summary={**one.summary, "metrics": dict.fromkeys(SCORES, 0.5)}) for one in found]
+    on_paper = html(page_of_runs(wide), {"none": ""}).partition('id="overview"')[2].partition("</section>")[0]
+    assert (on_paper.count("<dl"), on_paper.count("<table")) == (4, 0)  # a table of all scores would be cut
 
 
 def test_what_is_no_better_than_a_constant_is_the_first_note(tmp_path: Path) -> None:
