@@ -2,7 +2,7 @@
 
 python docs/report_picture.py [RESULTS]
 
-It runs the demo, or takes the results folder of one, and writes ``docs/report.png``: the page up to its first figure.
+It runs the demo, or takes the results folder of one, and writes ``docs/report.png``: the page to its trade-off curve.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def main() -> None:
             gs.run(DOCS.parent / "examples" / "digits-gossip.yaml", results)
         page = write_report(read_records([results]), Path(scratch))
         show(driver, page, width=WIDTH)
-        end = driver.execute_script("return document.querySelector('[data-chart]').closest('figure').offsetTop")
-        end += driver.execute_script("return document.querySelector('[data-chart]').closest('figure').offsetHeight")
+        curve = "document.querySelector('[aria-labelledby=part-privacy] [data-chart]').closest('figure')"
+        end = driver.execute_script(f"return {curve}.offsetTop + {curve}.offsetHeight")
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": end + MARGIN, "scale": 1}
         taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
     picture = (
