@@ -125,10 +125,11 @@ def test_intervals_cover_what_they_are_about_also_of_few_rows(
     """At a level of 95 %, of 1,000 seeds 93 % or more cover, by chance all but 2 times in 1,000 for each figure.
 
     So that no seed decides, the bound is lower by 1 % than asked for: false alarms of one figure in 1e5. Average
-    precision is far from linear in the counts: here 90 % or more. All are shown in all seeds: none is chosen by noise.
+    precision is far from linear in the counts: here 90 % or more. Of 4,000 rows no more than 98 % cover. All are shown
+    in all seeds: none is chosen by noise.
     """
-    rng, seeds = np.random.default_rng(6), examples(600)
-    slack = 0.01 if seeds >= 1000 else 0.025 if seeds == 600 else 0.05
+    rng, seeds = np.random.default_rng(6), examples(1000)
+    slack = 0.01 if seeds == 1000 else 0.05
     truth = noisy_figures(ScoreCounts.exact(*drawn(prevalence, spread, rng, 4_000_000)))
     hits: dict[str, list[bool]] = {}
     for _ in range(seeds):
@@ -139,7 +140,8 @@ def test_intervals_cover_what_they_are_about_also_of_few_rows(
     assert [len(found) for found in hits.values()] == [seeds] * 9
     covered = {name: float(np.mean(found)) for name, found in hits.items()}
     least = {name: 0.91 if name == "average_precision" else 0.93 for name in covered}
-    assert all(least[name] - slack <= share for name, share in covered.items()), covered
+    most = 0.97 if rows == 4000 else 1.0 - slack
+    assert all(least[name] - slack <= share <= most + slack for name, share in covered.items()), covered
 
 
 def test_at_epsilon_a_half_the_area_and_the_intercept_are_near_the_exact_ones() -> None:
