@@ -245,7 +245,7 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
     parties = {name: one for name, one in parties.items() if not stream or one["observer"] != "own server"}
     try:
         if not (promised and delta and parties and PROTECTED.get(observer) == unit):
-            raise ArithmeticError("persons with several examples" if (rows or 1) > 1 else "no known figure or observer")
+            raise ArithmeticError("persons with several examples" if (rows or 1) > 1 else "no figure or known observer")
         for name, party in parties.items():
             laws = Counter[Pair]()
             for index, most in (party["most"] or {}).items():
