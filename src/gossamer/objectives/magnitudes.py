@@ -8,6 +8,7 @@ most 1 long, whatever its values are: the sensitivity of the sum rests on nothin
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,40 @@ _SHORTENED = 1 - 1e-9
 """Rounding of d squares must not take an example's vector over the length of 1."""
 
 
-class Magnitudes(Objective):
+class UnitVectors(Objective):
+    """Sums over examples of vectors that are at most 1 long whatever an example is, in the place of gradients."""
+
+    dtype = np.dtype(np.float64)
+    l2 = 0.0
+
+    @abstractmethod
+    def total(self, data: Split, rows: IndexArray) -> FloatArray:
+        """Sum of the vectors of ``rows``, [size]: raw."""
+
+    def initial(self, generator: np.random.Generator) -> FloatArray:
+        """Zeros, [size]: sums depend on no model that is trained."""
+        return np.zeros(self.size)
+
+    def clipped_gradients(
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
+    ) -> Gradients:
+        """Sums of the vectors over batches; see `Objective.clipped_gradients`.
+
+        Raises
+        ------
+        SpecError
+            If a clip is below 1, to which vectors are bounded by themselves.
+        """
+        if np.any(np.asarray(clip) < 1):
+            raise SpecError(f"vectors are up to 1 long by themselves, and the clip must not be below, found {clip}")
+        sums = np.stack([self.total(data, rows) for rows in batches])
+        return Gradients(sums, np.zeros(len(batches), np.int64), np.array([len(rows) for rows in batches]))
+
+    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
+        raise NotImplementedError("sums of vectors are no loss")
+
+
+class Magnitudes(UnitVectors):
     """Sums over examples of their columns' logarithmic magnitudes, in the place of gradients.
 
     Parameters
@@ -33,9 +67,6 @@ class Magnitudes(Objective):
         Public bounds of magnitudes, 0 < least < most; what is outside counts as the bound.
     """
 
-    dtype = np.dtype(np.float64)
-    l2 = 0.0
-
     def __init__(self, columns: Sequence[int], least: float, most: float) -> None:
         self._columns = np.asarray(columns, np.int64)
         self.size = 2 * len(self._columns)
@@ -44,9 +75,8 @@ class Magnitudes(Objective):
         self._half = (math.log2(most) - math.log2(least)) / 2
         self._share = _SHORTENED / math.sqrt(self.size)
 
-    def initial(self, generator: np.random.Generator) -> FloatArray:
-        """Zeros, [size]: sums depend on no model."""
-        return np.zeros(self.size)
+    def total(self, data: Split, rows: IndexArray) -> FloatArray:
+        return np.asarray(self.vectors(data, rows).sum(axis=0))
 
     def vectors(self, data: Split, rows: IndexArray) -> FloatArray:
         """The vector of each of ``rows``, [rows, size], of an L2 norm of at most 1."""
@@ -56,24 +86,6 @@ class Magnitudes(Objective):
         present = values > 0
         places = (np.log2(values, out=np.zeros_like(values), where=present) - self._middle) / self._half
         return np.hstack([np.clip(places, -1, 1) * present, present]) * self._share
-
-    def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
-        """Sums of `vectors` over batches; see `Objective.clipped_gradients`.
-
-        Raises
-        ------
-        SpecError
-            If a clip is below 1, to which vectors are bounded by themselves.
-        """
-        if np.any(np.asarray(clip) < 1):
-            raise SpecError(f"vectors of magnitudes are up to 1 long, and the clip must not be below, found {clip}")
-        sums = np.stack([self.vectors(data, rows).sum(axis=0) for rows in batches])
-        return Gradients(sums, np.zeros(len(batches), np.int64), np.array([len(rows) for rows in batches]))
-
-    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
-        raise NotImplementedError("sums of magnitudes are no loss")
 
     def typical(self, sums: FloatArray, uncertainty: float) -> FloatArray:
         """Geometric mean of each column's magnitudes, [columns], from noisy sums over examples.

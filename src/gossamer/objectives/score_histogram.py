@@ -19,7 +19,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -30,8 +29,9 @@ from scipy.special import expit, logit
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.errors import SpecError
-from gossamer.objectives.objective import Clip, Evaluation, Gradients, Objective, Part
+from gossamer.objectives.magnitudes import UnitVectors
+from gossamer.objectives.objective import Objective, Part
+from gossamer.objectives.scores import of_second
 
 BINS = 32
 """B, a power of two."""
@@ -126,7 +126,7 @@ class ScoreCounts:
         return ScoreCounts(self.counts + other.counts, self.variance + other.variance, self.rows + other.rows)
 
 
-class ScoreHistogram(Objective):
+class ScoreHistogram(UnitVectors):
     """Sums over rows of the vectors by which a model's scores are counted, in the place of gradients.
 
     Parameters
@@ -141,41 +141,15 @@ class ScoreHistogram(Objective):
         Number of groups, each with a histogram of its own: a row is in one of them.
     """
 
-    dtype = np.dtype(np.float64)
-    l2 = 0.0
-
     def __init__(self, objective: Objective, model: FloatArray, group: IndexArray, groups: int = 1) -> None:
         self._objective, self._model, self._group, self._groups = objective, model, group, groups
         self.size = groups * SIZE
         self.parts = (Part("counts", (groups, SIZE)),)
 
-    def initial(self, generator: np.random.Generator) -> FloatArray:
-        """Zeros, [size]: sums depend on the model that scores alone."""
-        return np.zeros(self.size)
-
-    def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
-        """Sums of the rows' vectors over batches; see `Objective.clipped_gradients`.
-
-        Raises
-        ------
-        SpecError
-            If a clip is below 1, to which vectors are bounded by themselves.
-        """
-        if np.any(np.asarray(clip) < 1):
-            raise SpecError(f"vectors of cells are 1 long, and the clip must not be below, found {clip}")
-        sums = np.stack([self._sum(data, rows) for rows in batches])
-        return Gradients(sums, np.zeros(len(batches), np.int64), np.array([len(rows) for rows in batches]))
-
-    def _sum(self, data: Split, rows: IndexArray) -> FloatArray:
+    def total(self, data: Split, rows: IndexArray) -> FloatArray:
         found, group = cells(self._scores(data, rows), data.targets[rows]), self._group[rows]
         return np.concatenate([measured(found[group == number]) for number in range(self._groups)])
 
     def _scores(self, data: Split, rows: IndexArray) -> FloatArray:
         with np.errstate(all="ignore"):
-            found = np.asarray(self._objective.scores(self._model, data.features[rows]), np.float64)
-            return found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
-
-    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
-        raise NotImplementedError("sums of cells are no loss")
+            return of_second(np.asarray(self._objective.scores(self._model, data.features[rows]), np.float64))

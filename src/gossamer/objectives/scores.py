@@ -104,7 +104,7 @@ class ScoredSample:
             return {}
         two = self.classes is not None and len(self.classes) == 2
         # Ranks of a million rows are found several times as fast where rows of like ranks lie side by side.
-        ordered = self._take(np.argsort(_of_second(self.scores), kind="stable")) if two else self
+        ordered = self._take(np.argsort(of_second(self.scores), kind="stable")) if two else self
         return ordered._assess(threshold)
 
     def _assess(self, threshold: float | None) -> Assessment:
@@ -113,14 +113,14 @@ class ScoredSample:
         if classes is None:
             model, constant = _of_numbers(scores[:, 0].astype(np.float64), targets.astype(np.float64))
         else:
-            named = _named(scores, self.likely, threshold)
+            named = named_of(scores, self.likely, threshold)
             more |= {"classes": [*classes], "confusion": _confusion(targets, named, len(classes))}
             if len(classes) == 2:
                 limit, ill = 0.5 if threshold is None else threshold, targets == 1
                 likely = None if self.likely is None else self.likely[:, 1]
                 if likely is not None:
                     more |= {"threshold": limit, "reliability": reliability(likely, ill, ones).tolist()}
-                pair = _against_rest(_of_second(scores), likely, named == 1, ill, bool(ill.mean() > limit))
+                pair = _against_rest(of_second(scores), likely, named == 1, ill, bool(ill.mean() > limit))
                 model, constant = map(_alone, pair)
             else:
                 model, constant = _of_classes(scores, self.likely, named, targets, len(classes))
@@ -262,7 +262,7 @@ def _alone(of: OfWeights) -> Kinds:
     return lambda weights: [of(weights)]
 
 
-def _of_second(scores: Floats) -> Floats:
+def of_second(scores: Floats) -> Floats:
     """Scores of the second of two classes against the first."""
     return scores[:, 0] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
 
@@ -299,7 +299,7 @@ def _finite(value: Floats) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _named(scores: Floats, likely: Floats | None, threshold: float | None) -> npt.NDArray[np.int64]:
+def named_of(scores: Floats, likely: Floats | None = None, threshold: float | None = None) -> npt.NDArray[np.int64]:
     """Number of the class that each example is said to be of."""
     if threshold is not None and likely is not None:
         return (likely[:, 1] > threshold).astype(np.int64)
@@ -435,7 +435,7 @@ def class_figures(scores: Floats, targets: npt.NDArray[Any], classes: int) -> Fi
     """Return figures of scores [n, outputs] of classes; see `fit_figures`."""
     if not len(targets) or not np.isfinite(scores).all():
         return {}
-    named, ones = _named(scores, None, None), np.ones(len(targets))
+    named, ones = named_of(scores), np.ones(len(targets))
     truth = np.asarray(targets).astype(np.int64)
     there = np.bincount(truth, minlength=classes)
     found = np.bincount(truth[named == truth], minlength=classes) / np.maximum(there, 1)
@@ -445,7 +445,7 @@ def class_figures(scores: Floats, targets: npt.NDArray[Any], classes: int) -> Fi
     }
     if classes != 2:
         return figures
-    more = ranking(_of_second(scores), truth == 1)(ones) | deciding(named == 1, truth == 1)(ones)
+    more = ranking(of_second(scores), truth == 1)(ones) | deciding(named == 1, truth == 1)(ones)
     return figures | {name: _finite(more[name]) for name in _AT_LOOKS}
 
 

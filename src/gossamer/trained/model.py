@@ -30,7 +30,7 @@ from gossamer.extras import install_line
 from gossamer.files import write_own
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.score_words import Assessment, warnings_of
-from gossamer.objectives.scores import ScoredSample
+from gossamer.objectives.scores import ScoredSample, named_of
 from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt
 from gossamer.vectors import unpack
 
@@ -294,10 +294,7 @@ def predictions(card: Card, scores: Floats, clipped: Mapping[str, int] | None = 
     """Predict from ``scores`` [n, outputs] of the model that ``card`` describes."""
     if card.classes is None:
         return Predictions(card.data.own(scores[:, 0]), None, None, scores, clipped or {})
-    single = scores.shape[1] == 1
-    # As in an evaluation: of two classes that share a score the second needs more than zero.
-    numbers = (scores[:, 0] > 0).astype(np.int64) if single else scores.argmax(axis=1)
-    values = np.array(card.classes)[numbers]
+    values = np.array(card.classes)[named_of(scores)]
     likely = None if card.objective.loss == "hinge" else _probabilities(scores)
     return Predictions(values, card.classes, likely, scores, clipped or {})
 
