@@ -445,7 +445,7 @@ def html(page: Page, pictures: Mapping[str, str] | None = None) -> str:
     environment.globals["pictures"] = pictures  # of macros, too
     charts = {"config": config(), "specs": {figure.name: figure.spec for figure in page.figures}}
     text: str = environment.get_template("page.html").render(
-        page=page, version=__version__, charts=_script(charts), library="" if pictures else _library()
+        page=page, version=__version__, charts=_script(charts), library=_library() if pictures is None else ""
     )
     return text
 

@@ -119,6 +119,13 @@ def test_one_run_is_a_list_of_facts_that_no_window_cuts(text: str, records: list
     assert "<table" in two.partition('id="overview"')[2].partition("</section>")[0]
 
 
+def test_paper_without_a_figure_has_no_code_either(records: list[RunRecord]) -> None:
+    page = replace(page_of_runs(records), sections=())
+    tags = Tags()
+    tags.feed(html(page, {}))
+    assert "script" not in tags.names
+
+
 def test_paper_without_its_package_is_refused(
     records: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
