@@ -51,6 +51,6 @@ def _row(name: str, figures: Mapping[str, Mapping[str, float | None]]) -> dict[s
 def _cell(one: Mapping[str, float | None]) -> str:
     """A figure with its interval; three digits, since the noise leaves no more."""
     value, low, high = (one.get(end) for end in ("value", "low", "high"))
-    if value is None:
-        return NOTHING
-    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
+    if low is None or high is None:
+        return NOTHING if value is None else f"{value:.3f}"
+    return f"{'unknown' if value is None else f'{value:.3f}'} ({low:.3f} to {high:.3f})"

@@ -242,6 +242,18 @@ def test_what_was_released_of_held_out_examples_is_shown_to_everybody(tmp_path: 
     assert EVIL not in text
 
 
+def test_a_private_figure_without_a_value_has_its_interval(tmp_path: Path) -> None:
+    """Noise may leave no value that is likeliest, and still say between which it lies."""
+    there = folder(tmp_path / "r-seed0", ROWS, algorithm="gossip")
+    summary = json.loads((there / "summary.json").read_text())
+    figures = {"auroc": {"value": None, "low": 0.25, "high": 0.875}, "brier": dict.fromkeys(("value", "low", "high"))}
+    summary["private_evaluation"] = {"epsilon": 0.5, "figures": figures, "parties": {}}
+    (there / "summary.json").write_text(json.dumps(summary))
+    text = html(page_of_runs(read_records([there])))
+    assert text.count("unknown (0.250 to 0.875)") == 1
+    assert text.count("unknown (") == 1
+
+
 @pytest.mark.parametrize(
     "found",
     [3, {}, {"epsilon": EVIL, "figures": {}, "parties": {}}, {"epsilon": 1, "figures": {"auroc": 3}, "parties": {}}],
