@@ -126,11 +126,8 @@ class Paper:
             seen.add(tuned)
             for value, seed in tuning.trials(tried.get(tuned, {})):
                 where = {**place, "value": f"{value:g}", "seed": str(seed)}
-                yield (
-                    tuned,
-                    value,
-                    Variant(where, _content(sweep, [*settings, tuning.setting_of(value), f"seed={seed}"])),
-                )
+                more = [tuning.setting_of(value), f"seed={seed}", *tuning.also]
+                yield tuned, value, Variant(where, _content(sweep, [*settings, *more]))
 
     def _trials_file(self, study: str, full: bool) -> Path:
         return self.folder / study / f"tuning{'-full' if full else ''}.json"

@@ -9,7 +9,8 @@ The value whose runs have the largest median is taken, of equal ones the first; 
 of ``beyond`` are tried as well, one after the other, as long as the last one is the best; where the first is, so are
 those of ``below``, of which each is less than the one before. With
 ``where: {axis: [place, ...]}`` it is tuned at these places alone; elsewhere the spec says it. A study with
-``tuned_in: table-1`` has what was tuned in another one, at the places of the same names.
+``tuned_in: table-1`` has what was tuned in another one, at the places of the same names. With ``also: [override, ...]``
+the runs that tune differ in more than the setting and the seed, such as in how often they are looked at.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Tuning:
         Further values, tried where the best is the first.
     where : dict of str to list of str
         The places on some axes at which it is tuned; at all where nothing is said.
+    also : list of str
+        Further overrides of the runs that tune.
     """
 
     setting: str
@@ -58,6 +61,7 @@ class Tuning:
     beyond: Sequence[float] = ()
     below: Sequence[float] = ()
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    also: Sequence[str] = ()
 
     @classmethod
     def of(cls, sweep: Mapping[str, Any], *, full: bool) -> Tuning | None:

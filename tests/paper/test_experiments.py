@@ -565,6 +565,16 @@ def test_a_setting_is_tuned_on_seeds_of_its_own(small: Small) -> None:
     assert len(ran) == 2 * 3 * 2 + 3  # nothing is new
 
 
+def test_runs_that_tune_may_differ_in_more(small: Small) -> None:
+    """They have clip 2 at either place; the runs themselves have the clip of theirs."""
+    tune = "tune: {setting: algorithm.learning_rate, among: [0.1], seeds: [5], also: [privacy.clip=2]}\n"
+    sweep = small.folder / "sweep.yaml"
+    sweep.write_text(sweep.read_text() + tune)
+    trials = [variant.experiment for _, _, variant in small.trials({})]
+    assert [(one.privacy.clip.bound, one.seed) for one in trials] == [(2, 5), (2, 5)]
+    assert [variant.experiment.privacy.clip.bound for variant in small.variants({})] == [1, 1, 2]
+
+
 def test_a_setting_has_the_name_that_an_algorithm_has_for_it(small: Small) -> None:
     """Whether it is tuned or not; other algorithms are as they were."""
     sweep = small.folder / "sweep.yaml"
