@@ -25,6 +25,8 @@ from scipy.special import expit, logit, ndtri
 
 from gossamer.objectives.figures import LEVEL, Floats, recalibrated
 from gossamer.objectives.score_histogram import BINS, CHANCES, EDGES, SCORES, ScoreCounts, unit_covariance
+from gossamer.objectives.score_words import LABELS
+from gossamer.objectives.score_words import shown as said
 
 CERTAIN = 3.0
 """Deviations of its count's noise that the expected number of rows of an outcome is above, or nothing is shown."""
@@ -194,25 +196,19 @@ def confusion(counts: ScoreCounts, threshold: float) -> dict[str, float]:
     }
 
 
-_WORDS = {
-    "auroc": ("area under the ROC curve", ".3f"),
-    "average_precision": ("average precision", ".3f"),
-    "brier": ("Brier score", ".3f"),
-    "calibration_intercept": ("calibration intercept", ".2f"),
-    "calibration_slope": ("calibration slope", ".2f"),
-}
+_SAID = ("auroc", "average_precision", "brier", "calibration_intercept", "calibration_slope")
 
 
 def in_words(found: Mapping[str, Mapping[str, float | None]]) -> str:
     """Return the most telling of figures as plain data (`as_dict`) in a line, with intervals."""
     parts = []
-    for name, (words, form) in _WORDS.items():
+    for name in _SAID:
         value, low, high = (found[name][end] for end in Measured._fields)
         if low is not None and high is not None:
             constant = found["constant_brier"]["value"] if name == "brier" else None
-            beside = "" if constant is None else f", a constant's {constant:{form}}"
-            known = "unknown" if value is None else f"{value:{form}}"
-            parts.append(f"{words} {known} ({low:{form}} to {high:{form}}{beside})")
+            beside = "" if constant is None else f", a constant's {said(name, constant)}"
+            known = "unknown" if value is None else said(name, value)
+            parts.append(f"{LABELS[name].words} {known} ({said(name, (low, high))}{beside})")
     return ", ".join(parts) or "too few examples for so much noise"
 
 

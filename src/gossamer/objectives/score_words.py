@@ -27,32 +27,36 @@ class Label(NamedTuple):
         Format of its values.
     brief : bool
         Whether it is among the few that a run prints.
+    short : str
+        Few words, of those that are shown of groups.
     """
 
     words: str
     form: str = "z.3f"
     brief: bool = True
+    short: str = ""
 
 
 LABELS: Mapping[str, Label] = {
-    "auroc": Label("area under the ROC curve"),
+    "auroc": Label("area under the ROC curve", short="ROC area"),
     "average_precision": Label("average precision"),
     "brier": Label("Brier score", "z.4f"),
+    "constant_brier": Label("a constant's Brier score", "z.4f"),
     "log_loss": Label("log loss", "z.4f", False),
-    "mean_predicted": Label("mean predicted probability"),
-    "prevalence": Label("share of the outcome", brief=False),
+    "prevalence": Label("share of the outcome", brief=False, short="outcome"),
+    "mean_predicted": Label("mean predicted probability", short="predicted"),
     "calibration_slope": Label("calibration slope", "z.2f"),
     "calibration_intercept": Label("calibration intercept", "z.2f"),
     "accuracy": Label("accuracy"),
     "balanced_accuracy": Label("balanced accuracy"),
-    "sensitivity": Label("sensitivity"),
-    "specificity": Label("specificity"),
+    "sensitivity": Label("sensitivity", short="sensitivity"),
+    "specificity": Label("specificity", short="specificity"),
     "ppv": Label("positive predictive value", brief=False),
     "npv": Label("negative predictive value", brief=False),
-    "r2": Label("R2"),
+    "r2": Label("R2", short="R2"),
     "rmse": Label("RMSE", "z.4g"),
-    "mae": Label("mean absolute error", "z.4g"),
-    "mean_error": Label("mean error", "z.3g"),
+    "mae": Label("mean absolute error", "z.4g", short="mean abs. error"),
+    "mean_error": Label("mean error", "z.3g", short="mean error"),
 }
 """Figures by name, in the order in which they are shown."""
 
@@ -105,27 +109,18 @@ def reliability_table(found: Assessment) -> list[tuple[str, ...]]:
 
 def table_of_groups(column: str, groups: Mapping[str, Assessment]) -> list[tuple[str, ...]]:
     """Rows of a table: a few figures of each group of rows."""
-    known = [name for name in _OF_GROUPS if any(name in one.get("figures", {}) for one in groups.values())]
-    heads = (_OF_GROUPS[name] for name in known)
+    known = [
+        name
+        for name, label in LABELS.items()
+        if label.short and any(name in one.get("figures", {}) for one in groups.values())
+    ]
+    heads = (LABELS[name].short for name in known)
     rows: list[tuple[str, ...]] = [(f"by {column}", "rows", *heads)]
     for group, one in groups.items():
         figures = one.get("figures", {})
         cells = (within(name, figures[name]) if name in figures else "-" for name in known)
         rows.append((group, f"{one.get('rows', 0):,}", *cells))
     return rows
-
-
-_OF_GROUPS = {
-    "auroc": "ROC area",
-    "prevalence": "outcome",
-    "mean_predicted": "predicted",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "r2": "R2",
-    "mae": "mean abs. error",
-    "mean_error": "mean error",
-}
-"""Figures of groups, in few words."""
 
 
 def within(name: str, one: Mapping[str, Any]) -> str:

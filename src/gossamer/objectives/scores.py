@@ -72,7 +72,8 @@ class ScoredSample:
 
         Intervals are between percentiles of bootstrap resamples, of persons with all their rows where persons are
         known, and of rows otherwise: 1,000 of them, and fewer, at least 200, where rows times classes are over 20,000.
-        Draws are the same each time.
+        Draws are the same each time. Shares of 0 and 1, which all resamples have, get the interval of Clopper and
+        Pearson, of as many persons or rows.
 
         Parameters
         ----------
@@ -128,6 +129,9 @@ class ScoredSample:
         count = min(MOST, max(FEWEST, _WORK // (len(targets) * len(classes or "."))))
         draws = resamples(units, count, np.random.default_rng(0)) if units.max() else ()
         kinds = _estimates(model(ones), constant(ones), [(model(one), constant(one)) for one in draws])
+        if classes is not None:
+            each = [1] if len(classes) == 2 else range(len(classes))
+            _without_width(kinds, [_counts(units, named == one, targets == one) for one in each])
         found: dict[str, Any] = {
             "rows": len(targets),
             "persons": None if self.persons is None else int(units.max()) + 1,
@@ -285,6 +289,52 @@ def _estimates(
                 **({"gain": _ends(GAINS[name] * (here - there))} if name in GAINS else {}),
             }
     return kinds
+
+
+def _without_width(kinds: list[dict[str, dict[str, Any]]], counts: Sequence[Mapping[str, int]]) -> None:
+    """Give figures that all resamples have alike an interval that does not follow from resamples.
+
+    Of n independent persons, a row of each of whom is right with probability p, all are right with probability p^n at
+    most, however alike the rows of a person are: so the interval of a share of 1 begins where that of Clopper and
+    Pearson (Biometrika 26, 1934) does for n rows. An area under the curve of 1 is a share of pairs, as many of them
+    independent as have no person in common; and a mean over classes is no less than in one of them. Ends of a mean of
+    shares are as far off as those of its parts together (G. Zou and A. Donner, Statistics in Medicine 27, 2008).
+    """
+    whole, *classes = kinds
+    for figures, many in zip(classes or kinds, counts):
+        _exact(figures, many)
+    if classes:
+        ranked = min((many["auroc"] for many in counts if many["auroc"]), default=0)
+        _exact(whole, {"accuracy": counts[0]["accuracy"], "auroc": ranked})
+    parts = [one["sensitivity"] for one in classes] or [whole["sensitivity"], whole["specificity"]]
+    known = [part for part in parts if part["value"] is not None]
+    balanced, ends = whole["balanced_accuracy"], [part["interval"] for part in known]
+    if balanced["interval"] is not None and len({*balanced["interval"]}) == 1 and all(ends):
+        off = [math.hypot(*(part["value"] - part["interval"][end] for part in known)) / len(known) for end in (0, 1)]
+        balanced["interval"] = [balanced["value"] - off[0], balanced["value"] + off[1]]
+
+
+def _exact(figures: dict[str, dict[str, Any]], counts: Mapping[str, int]) -> None:
+    """Give shares of 0 and 1 the interval of so many persons or rows."""
+    for name, many in counts.items():
+        if (one := figures.get(name, {})).get("value") in (0.0, 1.0) and many:
+            reach = 1 - ((1 - LEVEL) / 2) ** (1 / many)
+            one["interval"] = [1 - reach, 1.0] if one["value"] else [0.0, reach]
+            if name == "auroc":
+                one["gain"] = [end - one["constant"] for end in one["interval"]]
+                figures["average_precision"]["interval"] = None  # of which nothing like it is known
+
+
+def _counts(units: npt.NDArray[np.int64], named: Outcomes, true: Outcomes) -> dict[str, int]:
+    """Number of persons, or rows, that each share is of."""
+    everybody, ill, well, *said = (
+        int(np.count_nonzero(np.bincount(units[rows]))) for rows in (slice(None), true, ~true, named, ~named)
+    )
+    return {
+        **dict.fromkeys(("accuracy", "prevalence"), everybody),
+        **dict(zip(("sensitivity", "specificity", "ppv", "npv"), (ill, well, *said))),
+        "auroc": min(ill, well, everybody // 2),
+    }
 
 
 def _ends(values: Floats) -> list[float] | None:

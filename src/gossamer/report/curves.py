@@ -13,6 +13,7 @@ import numpy as np
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, shortened
+from gossamer.objectives.score_words import LABELS
 from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, told_apart, within_width
 from gossamer.report.records import EPOCHS, Columns, RunRecord
 
@@ -264,7 +265,7 @@ _SHARE = ("correct test examples", Shown.PRIVATE, "%")
 
 CURVES = (
     Curve("mean_model_test_accuracy", "Accuracy of the mean model", *_SHARE),
-    Curve("test_auroc", "Area under the ROC curve of the mean model", "area under the ROC curve", Shown.PRIVATE),
+    Curve("test_auroc", "Area under the ROC curve of the mean model", LABELS["auroc"].words, Shown.PRIVATE),
     Curve("worst_node_test_accuracy", "Accuracy of the worst node", *_SHARE),
     Curve("mean_model_test_loss", "Loss of the mean model", "loss per test example", Shown.PRIVATE),
     Curve("epsilon_so_far", "Epsilon spent", "epsilon", Shown.RELEASED),

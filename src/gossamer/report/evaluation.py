@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gossamer.objectives.score_words import LABELS, shown
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import NOTHING, PageSection
 from gossamer.report.records import RunRecord
 
-_WORDS = {
-    "auroc": "area under the ROC curve",
-    "average_precision": "average precision",
-    "brier": "Brier score",
-    "constant_brier": "a constant's Brier score",
-    "calibration_intercept": "calibration intercept",
-    "calibration_slope": "calibration slope",
-    "sensitivity": "sensitivity at 0.5",
-    "specificity": "specificity at 0.5",
-}
+_AT_A_HALF = ("sensitivity", "specificity")
+_SAID = (
+    "auroc",
+    "average_precision",
+    "brier",
+    "constant_brier",
+    "calibration_intercept",
+    "calibration_slope",
+    *_AT_A_HALF,
+)
+_WORDS = {name: LABELS[name].words + (" at 0.5" if name in _AT_A_HALF else "") for name in _SAID}
 
 
 def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSection | None:
@@ -45,12 +47,12 @@ def _parts(found: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _row(name: str, figures: Mapping[str, Mapping[str, float | None]]) -> dict[str, str]:
-    return {"held-out examples of": name, **{said: _cell(figures.get(key, {})) for key, said in _WORDS.items()}}
+    return {"held-out examples of": name, **{said: _cell(key, figures.get(key, {})) for key, said in _WORDS.items()}}
 
 
-def _cell(one: Mapping[str, float | None]) -> str:
-    """A figure with its interval; three digits, since the noise leaves no more."""
+def _cell(name: str, one: Mapping[str, float | None]) -> str:
+    """A figure with its interval."""
     value, low, high = (one.get(end) for end in ("value", "low", "high"))
     if low is None or high is None:
-        return NOTHING if value is None else f"{value:.3f}"
-    return f"{'unknown' if value is None else f'{value:.3f}'} ({low:.3f} to {high:.3f})"
+        return NOTHING if value is None else shown(name, value)
+    return f"{'unknown' if value is None else shown(name, value)} ({shown(name, (low, high))})"

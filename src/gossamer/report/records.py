@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gossamer.errors import DataError, shortened
 from gossamer.files import MOST_RECORDS, elsewhere, read_text
-from gossamer.objectives.score_words import check
+from gossamer.objectives.score_words import LABELS, check
 
 # An epoch is a pass of all nodes together over all shards, in expectation, as in `algorithms.learning_rate`. Of node i
 # with n_i examples the ledger has the rate p_i = b / n_i at which each release samples, and how many releases there
@@ -185,15 +185,7 @@ _PROVED = ("epsilon", "delta", "mu", "best_guess")
 SCORES = {
     "mean_model_test_accuracy": "accuracy of the mean model",
     "test_constant_accuracy": "accuracy of the commonest class",
-    "test_balanced_accuracy": "balanced accuracy",
-    "test_sensitivity": "sensitivity",
-    "test_specificity": "specificity",
-    "test_auroc": "area under the ROC curve",
-    "test_average_precision": "average precision",
-    "test_rmse": "RMSE",
-    "test_r2": "R2",
-    "test_mae": "mean absolute error",
-    "test_mean_error": "mean error",
+    **{f"test_{name}": label.words for name, label in LABELS.items() if name != "accuracy"},
 }
 """Scores among the metrics of a summary, in words."""
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
+from scipy.stats import binom, binomtest
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import (
     average_precision_score,
@@ -158,7 +159,7 @@ def test_where_there_is_nothing_to_find() -> None:
         1,
     )
     one = of_two(np.zeros(1), np.ones(1, np.int64)).assess()
-    assert (one["resamples"], one["figures"]["accuracy"]["interval"]) == (0, None)
+    assert (one["resamples"], one["figures"]["accuracy"]["interval"]) == (0, pytest.approx([0, 0.975]))
 
 
 def test_targets_of_which_the_median_is_fitted() -> None:
@@ -248,3 +249,49 @@ def test_figures_of_a_model_that_diverged_are_short() -> None:
     (line,) = said_first(found)
     assert len(line) < 200
     assert max(len(cell) for row in table_of(found) for cell in row) < 30
+
+
+def test_a_share_of_all_has_the_interval_of_clopper_and_pearson() -> None:
+    """Since no resample of rows that are all right has a wrong one; scipy's is the reference."""
+    truth = np.repeat([0, 1], [30, 8])
+    found = of_two(np.where(truth == 1, 2.0, -2.0), truth).assess()["figures"]
+    for name, of in (("accuracy", 38), ("sensitivity", 8), ("specificity", 30), ("ppv", 8), ("npv", 30)):
+        exact = binomtest(of, of).proportion_ci(0.95, "exact")
+        assert found[name]["interval"] == pytest.approx([exact.low, exact.high], rel=1e-9), name
+    none = of_two(np.full(38, -2.0), truth).assess()["figures"]
+    exact = binomtest(0, 8).proportion_ci(0.95, "exact")
+    assert none["sensitivity"]["interval"] == pytest.approx([exact.low, exact.high], rel=1e-9)
+    # Of eight pairs without a common row each is ranked rightly: the area is a share of pairs.
+    exact = binomtest(8, 8).proportion_ci(0.95, "exact")
+    assert found["auroc"]["interval"] == pytest.approx([exact.low, 1], rel=1e-9)
+    assert found["auroc"]["gain"] == pytest.approx([exact.low - 0.5, 0.5], rel=1e-9)
+    assert found["average_precision"]["interval"] is None
+    low, high = found["balanced_accuracy"]["interval"]
+    assert low < 1 - (1 - exact.low) / 2 < high == 1
+
+
+def test_a_perfect_rank_of_very_few_rows_is_no_gain() -> None:
+    """Five pairs are all ranked rightly by chance in 1 of 32 cases, six in 1 of 64."""
+    for many, better in ((5, False), (6, True)):
+        truth = np.repeat([0, 1], many)
+        assert of_two(np.where(truth == 1, 2.0, -2.0), truth).assess()["better"] is better
+
+
+@pytest.mark.parametrize("alike", [1, 4])
+def test_intervals_of_a_share_near_one_cover_it(alike: int) -> None:
+    """In at least 95 % of all samples of 30 persons, whose rows are right together: a sum over the binomial law.
+
+    Resamples alone cover 0.95 in 78 %, since with probability 0.95^30 every row is right. Fewer than 20 persons are
+    right in 6e-7 of all samples, which count as missed.
+    """
+    covered = {"interval": 0.0, "resamples": 0.0}
+    for right in range(20, 31):
+        scores = np.repeat(np.where(np.arange(30) < right, 1.0, -1.0), alike)
+        persons = np.repeat(np.arange(30), alike)
+        found = ScoredSample(scores[:, None], np.ones(len(scores)), ("no", "yes"), None, persons).assess()
+        low, high = found["figures"]["sensitivity"]["interval"]
+        chance = binom.pmf(right, 30, 0.95)
+        covered["interval"] += chance * (low <= 0.95 <= high)
+        covered["resamples"] += chance * (low <= 0.95 <= high and right < 30)
+    assert covered["interval"] >= 0.95
+    assert covered["resamples"] == pytest.approx(0.78, abs=0.01)

@@ -24,7 +24,7 @@ from gossamer.experiment.results.observer import Row
 from gossamer.experiment.results.results_folder import HISTOGRAMS, ResultsFolder
 from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
 from gossamer.notebooks import Rows, card
-from gossamer.objectives.score_words import Assessment, said_first
+from gossamer.objectives.score_words import LABELS, Assessment, said_first
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.protocol.node import Node
@@ -262,7 +262,7 @@ class Result:
 
 
 _SHOWN = {
-    "test_auroc": "area under the ROC curve",
+    "test_auroc": LABELS["auroc"].words,
     "mean_model_test_accuracy": "test accuracy",
     "test_constant_accuracy": "accuracy of the commonest class",
     "mean_model_test_loss": "test loss",
