@@ -38,6 +38,7 @@ from gossamer.runtimes.storage.store import SqliteStore
 SETTINGS = SessionSettings(retry_after=1.0, longest_retry=8.0, silence=math.inf)
 KIND = ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.1), 3)
 BUDGET = admits_all(NeighboringRelation.ADD_OR_REMOVE_ONE)
+PLAN = {KIND: 1_000_000}
 SIZE, LAG, EVERY = 2000, 5, 7  # of models; messages that stay unacknowledged; inputs between snapshots
 
 
@@ -48,7 +49,7 @@ class Life:
         self.store = SqliteStore(folder / "a.store", "run", "a")
         self.host = Host(Writer("a", SIZE), SETTINGS, self.store, every=EVERY)
         self.file = LedgerFile(folder / "owner.ledger")
-        self.ledger = self.file.open("a", "wards", "run", BUDGET)
+        self.ledger = self.file.open("a", "wards", "run", BUDGET, PLAN, math.inf)
 
     @property
     def sent(self) -> int:
@@ -94,13 +95,6 @@ def child(work: Callable[[Callable[[bytes], None]], None]) -> tuple[int, int]:
     os._exit(1)
 
 
-def known_costs(folder: Path) -> None:
-    """Charge another ledger, so that children, which are forks, need not compute anew what a release costs."""
-    file = LedgerFile(folder / "another.ledger")
-    file.open("a", "wards", "run", BUDGET).charge(KIND)
-    file.close()
-
-
 def forever(folder: Path, say: Callable[[bytes], None]) -> None:
     life = Life(folder)
     while True:
@@ -130,7 +124,6 @@ def kill_rounds(folder: Path, rounds: int, seed: int) -> dict[str, int]:
 
     At a random instant after it has done a random number of things.
     """
-    known_costs(folder)
     instants = random.Random(seed)
     sent = charged = unsaid = overcounted = 0
     for _ in range(rounds):
@@ -154,7 +147,6 @@ def kill_rounds(folder: Path, rounds: int, seed: int) -> dict[str, int]:
 
 def fill_disk(folder: Path) -> dict[str, int]:
     """Let a child write until its files may not grow; twice, for the store and for the ledger."""
-    known_costs(folder)
     Life(folder).close()
 
     def until_full(say: Callable[[bytes], None]) -> None:
@@ -168,8 +160,8 @@ def fill_disk(folder: Path) -> dict[str, int]:
             print(error, file=sys.stderr)
             say(b"f")
         try:
-            for size in range(100_000):
-                life.ledger.charge(ReleaseKind(KIND.mechanism, KIND.sampling, size + 1))
+            while True:
+                life.ledger.charge(KIND)
                 say(b"c")
         except StorageError as error:
             print(error, file=sys.stderr)

@@ -4,9 +4,8 @@ A run *opens* its part of the ledger under the name that the owner gave the data
 
 | run | at opening | each release |
 |---|---|---|
-| with a plan | what the whole plan reveals enters the filter, and stays | has to be in the plan |
 | with a plan that fits into a series | it takes a place in the series | has to be in the plan |
-| without | nothing | what it reveals itself enters the filter |
+| with any other plan | what the whole plan reveals enters the filter, and stays | has to be in the plan |
 
 The filter of a data set is an `EitherFilter`. Its order, its relation and its series are fixed when the data set is
 first opened: runs are chosen adaptively, and what is proved then takes that these are not. Its epsilon and delta are
@@ -31,7 +30,6 @@ from typing import Any, NamedTuple
 
 import gossamer.privacy.tasks  # noqa: F401  gives mechanisms and sampling schemes their encodings
 from gossamer.errors import BudgetSpent, SpecError, real_number
-from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import (
     NOTHING_PROVED,
     EitherFilter,
@@ -40,7 +38,6 @@ from gossamer.privacy.accounting.filters import (
     ReleasePlan,
     RunSeries,
 )
-from gossamer.privacy.accounting.gaussian_dp import release_mu
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.protocol.encoding import decode, encode
@@ -53,7 +50,6 @@ from gossamer.sides.plan import SidePlan, Trust
 
 Place = tuple[str, int, int]
 """The name of a series, the number of one of its plans, and how many runs that has."""
-_UNPLANNED = encode(None)
 
 
 def admits_all(relation: NeighboringRelation) -> EitherFilter:
@@ -106,33 +102,14 @@ def stored_ledger(
     return charges.stored(name, budget.relation, opened)
 
 
-class Cost(NamedTuple):
-    """The price of something, in each of the two filters.
-
-    Attributes
-    ----------
-    divergence : float
-        Divergence at the order of the Renyi filter.
-    entry : FilterEntry
-        Entry of the Gaussian one.
-    """
-
-    divergence: float
-    entry: FilterEntry = FilterEntry(math.inf)
-
-
-PAID = Cost(0.0, FilterEntry(0.0))
-"""Of what was paid for before."""
-
-
 @dataclass(frozen=True)
 class _RunRequest:
     """Request with which a run is opened.
 
     Attributes
     ----------
-    plan : mapping of bytes to int, or None
-        Releases by kind, or none for a run without a plan.
+    plan : mapping of bytes to int
+        Releases by kind.
     divergence : float
         Divergence of the whole plan.
     entry : callable
@@ -141,7 +118,7 @@ class _RunRequest:
         Places where it would be in a series.
     """
 
-    plan: Mapping[bytes, int] | None
+    plan: Mapping[bytes, int]
     divergence: float
     entry: Callable[[FilterTotal], FilterEntry]
     places: Sequence[Place] = ()
@@ -149,14 +126,14 @@ class _RunRequest:
     @property
     def written(self) -> bytes:
         """The plan; the order in which its kinds are listed does not matter."""
-        return _UNPLANNED if self.plan is None else encode(tuple(sorted(self.plan.items())))
+        return encode(tuple(sorted(self.plan.items())))
 
 
 def _request(
     plan: Mapping[Any, int],
     budget: EitherFilter,
     divergence: float | None,
-    entry: FilterEntry | None,
+    entry: FilterEntry,
     terms: bytes | None,
 ) -> _RunRequest:
     """A plan of releases, or one whose costs are known."""
@@ -170,8 +147,6 @@ def _request(
             return NOTHING_PROVED if budget.epsilon == math.inf else budget.gaussian.entry(plan, total)
 
         return _RunRequest(written, known(budget.renyi.spent(plan)), computed, _places(plan, budget))
-    if entry is None:
-        entry = FilterEntry(0.0) if divergence == 0 else NOTHING_PROVED
     entered = FilterEntry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
     if not entered.failure < 1:
         raise SpecError(f"a failure is a probability below 1, found {entry.failure!r}")
@@ -182,12 +157,6 @@ def _places(plan: Counts, budget: EitherFilter) -> list[Place]:
     """Places that a run of ``plan`` would have in the series of a budget, in their order."""
     listed = [(one.name, number, fixed) for one in budget.series for number, fixed in enumerate(one.plans)]
     return [(name, number, fixed.runs) for name, number, fixed in listed if plan and fixed.fits(plan)]
-
-
-def release_cost(kind: Any, budget: EitherFilter) -> Cost:
-    """The price of one release that is in no plan."""
-    divergence = known(renyi_divergence(kind, budget.order, budget.relation))
-    return Cost(divergence, FilterEntry(release_mu(kind, budget.relation)))
 
 
 def known(value: Any, what: str = "a divergence") -> float:
@@ -216,26 +185,19 @@ def _cast(part: Any) -> Any:
     return replace(part, **{name: cast(getattr(part, name)) for name, cast in casts.items()})
 
 
-@lru_cache(maxsize=1024)
-def decoded(kind: bytes) -> ReleaseKind:
-    """The kind behind `encoded`."""
-    return ReleaseKind(*decode(kind))
-
-
 _LOWERED = "if that is lost, lower the policy's epsilon by what runs were charged since the copy that you have"
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=7,
+    version=8,
     tables=(
         "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL, "
         "series BLOB NOT NULL)",
-        # `divergence`, `mu` and `failure` are of the whole plan; a run without a plan, or in a series, has spent none.
+        # `divergence`, `mu` and `failure` are of the whole plan; a run in a series has spent none.
         "CREATE TABLE run (data_set TEXT NOT NULL, name TEXT NOT NULL, plan BLOB NOT NULL, divergence REAL NOT NULL, "
         "mu REAL NOT NULL, failure REAL NOT NULL, series TEXT, place INTEGER, PRIMARY KEY (data_set, name))",
-        # `divergence` and `mu` are of one release, which a plan has already paid for.
-        "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, divergence REAL NOT NULL, "
-        "mu REAL NOT NULL, releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
+        "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, "
+        "releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
         *contents.TABLES,
         *receipts.TABLES,
     ),
@@ -243,8 +205,7 @@ FORMAT = Format(
     older=f"put the newest one back; {_LOWERED}, delete the file that knows of it and go on",
 )
 _RELEASE = (
-    "INSERT INTO charge VALUES (?, ?, ?, ?, ?, 1) "
-    "ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1"
+    "INSERT INTO charge VALUES (?, ?, ?, 1) ON CONFLICT (data_set, run, kind) DO UPDATE SET releases = releases + 1"
 )
 _ROUNDING = 1 + 1e-9
 """Versions of numerical packages may differ in the last digits of one and the same divergence."""
@@ -292,9 +253,9 @@ class LedgerFile(File):
         data_set: str,
         run: str,
         budget: EitherFilter,
-        plan: Mapping[Any, int] | None = None,
+        plan: Mapping[Any, int],
         divergence: float | None = None,
-        entry: FilterEntry | None = None,
+        entry: FilterEntry = NOTHING_PROVED,
         terms: bytes | None = None,
     ) -> DurableLedger:
         """The ledger of ``run`` on ``data_set``; with what was charged, if the run was there before.
@@ -308,15 +269,14 @@ class LedgerFile(File):
         budget : EitherFilter
             Budget for everything ever released from the data set. With an infinite epsilon all is admitted, and
             counted.
-        plan : mapping of Kind to int, optional
+        plan : mapping of Kind to int
             The most releases of each kind, fixed from public information.
         divergence : float, optional
             Divergence that the plan is charged with, at the budget's order; by default that of its kinds. It is given
             for the records of a stream, and for all that whoever the budget is against will see of an agent
             (`gossamer.privacy.streams.graph_bounds`). Then no series has a place for the plan.
         entry : FilterEntry, optional
-            The same as Gaussian differential privacy, but for a failure; by default nothing is proved of it unless the
-            divergence is 0.
+            The same as Gaussian differential privacy, but for a failure; by default nothing is proved of it.
         terms : bytes, optional
             Terms of an agent, whose data its unit's server releases: a run that is opened again on other terms is
             another run.
@@ -332,10 +292,6 @@ class LedgerFile(File):
         StorageError
             If it cannot be written.
         """
-        if plan is None:
-            found = DurableLedger(self, owner, data_set, run, budget, None)
-            found.open(_RunRequest(None, 0.0, lambda total: FilterEntry(0.0)))
-            return found
         plan = {kind: number for kind, number in checked_counts(plan).items() if number}
         found = DurableLedger(self, owner, data_set, run, budget, ReleasePlan(plan))
         found.open(_request(plan, budget, divergence, entry, terms))
@@ -363,27 +319,20 @@ class LedgerFile(File):
     def runs(self, data_set: str) -> list[Spent]:
         """List what each run has spent of ``data_set``, in the order in which they were opened."""
         statement = (
-            "SELECT name, run.divergence + IFNULL(SUM(releases * charge.divergence), 0.0), IFNULL(SUM(releases), 0), "
-            "run.mu * run.mu + IFNULL(SUM(releases * charge.mu * charge.mu), 0.0), failure, series FROM run "
+            "SELECT name, divergence, IFNULL(SUM(releases), 0), mu, failure, series FROM run "
             "LEFT JOIN charge ON charge.data_set = run.data_set AND charge.run = run.name "
             "WHERE run.data_set = ? GROUP BY name ORDER BY run.rowid"
         )
-        return [
-            Spent(name, divergence, releases, math.sqrt(squared), failure, series)
-            for name, divergence, releases, squared, failure, series in self.rows(statement, data_set)
-        ]
+        return [Spent(*row) for row in self.rows(statement, data_set)]
 
     def spent(self, data_set: str) -> float:
-        """The divergence at the filter's order of all plans on ``data_set``, and of all releases without one."""
-        plans = self.rows("SELECT divergence FROM run WHERE data_set = ?", data_set)
-        statement = "SELECT releases * divergence FROM charge WHERE data_set = ?"
-        return math.fsum(divergence for (divergence,) in [*plans, *self.rows(statement, data_set)])
+        """The divergence at the filter's order of all plans on ``data_set``."""
+        rows = self.rows("SELECT divergence FROM run WHERE data_set = ?", data_set)
+        return math.fsum(divergence for (divergence,) in rows)
 
     def total(self, data_set: str) -> FilterTotal:
         """Total that ``data_set`` has spent as Gaussian differential privacy, but for failures."""
-        plans = self.rows("SELECT mu, failure FROM run WHERE data_set = ?", data_set)
-        charges = self.rows("SELECT mu, releases FROM charge WHERE data_set = ?", data_set)
-        return FilterTotal.of([*plans, *((mu * math.sqrt(releases), 0.0) for mu, releases in charges)])
+        return FilterTotal.of(self.rows("SELECT mu, failure FROM run WHERE data_set = ?", data_set))
 
     def series(self, data_set: str) -> dict[RunSeries, int]:
         """The series that were set aside of ``data_set``, and how many runs of each were begun."""
@@ -440,7 +389,7 @@ class Spent(NamedTuple):
     run : str
         The name.
     divergence : float
-        Divergence at the filter's order: of its plan, or of its releases if it has none; 0 in a series.
+        Divergence of its plan at the filter's order; 0 in a series.
     releases : int
         Number of releases that it has charged, of all kinds.
     mu : float
@@ -474,14 +423,14 @@ class DurableLedger:
         Names.
     budget : EitherFilter
         Budget for everything ever released from the data set.
-    plan : ReleasePlan or None
-        The most releases of each kind; None where the budget decides about each.
+    plan : ReleasePlan
+        The most releases of each kind.
     counts : dict of Kind to int
         Numbers of what has been charged.
     """
 
     def __init__(
-        self, file: LedgerFile, owner: str, data_set: str, run: str, budget: EitherFilter, plan: ReleasePlan | None
+        self, file: LedgerFile, owner: str, data_set: str, run: str, budget: EitherFilter, plan: ReleasePlan
     ) -> None:
         self.file, self.owner, self.data_set, self.run, self.budget = file, owner, data_set, run, budget
         self.plan, self.counts = plan, dict[Any, int]()
@@ -498,10 +447,10 @@ class DurableLedger:
             that reveals less.
         """
         self._enter(request)
-        kinds = {} if self.plan is None else {encoded(kind): kind for kind in self.plan.most}
+        kinds = {encoded(kind): kind for kind in self.plan.most}
         statement = "SELECT kind, releases FROM charge WHERE data_set = ? AND run = ? ORDER BY rowid"
         counted = self.file.rows(statement, self.data_set, self.run)
-        self.counts = {kinds.get(kind) or decoded(kind): number for kind, number in counted}
+        self.counts = {kinds[kind]: number for kind, number in counted}
 
     def _enter(self, request: _RunRequest) -> None:
         entry = self._entry(request)  # it may take seconds, and others wait for a transaction
@@ -512,8 +461,8 @@ class DurableLedger:
                 self.file.execute("INSERT INTO data_set VALUES (?, ?, ?, ?)", *row)
             if (known := self._find(request)) is not None:
                 # An owner who has lowered the budget since has the run refused.
-                if request.plan is not None and known.series is None:
-                    self._require(PAID, f"the plan of run {self.run!r}")
+                if known.series is None:
+                    self._require(0.0, FilterEntry(0.0))
                 return
             place = self._free_place(request)
             if place is not None:
@@ -521,8 +470,7 @@ class DurableLedger:
                 return
             if entry is None:  # another run has taken the place
                 entry = request.entry(self.file.total(self.data_set))
-            if request.plan is not None:
-                self._require(Cost(request.divergence, entry), f"the plan of run {self.run!r}")
+            self._require(request.divergence, entry)
             self._insert(request, request.divergence, entry)
 
     @property
@@ -540,17 +488,13 @@ class DurableLedger:
         StorageError
             If it could not be written. Its noise must not be drawn.
         """
-        where, what = (self.data_set, self.run, encoded(kind)), str(kind.describe())
-        # A plan has paid for its releases; what they reveal themselves is of no use.
-        cost = release_cost(kind, self.budget) if self.plan is None else PAID
+        where = self.data_set, self.run, encoded(kind)
         with self.file.transaction():
             found = "SELECT releases FROM charge WHERE data_set = ? AND run = ? AND kind = ?"
             before: int = sum(releases for (releases,) in self.file.rows(found, *where))
-            if self.plan is None:
-                self._require(cost, what)
-            elif (reason := self.plan.refusal({kind: before}, kind)) is not None:
-                raise BudgetSpent(f"{self.owner}: release refused: {reason} ({what})")
-            self.file.execute(_RELEASE, *where, cost.divergence, cost.entry.mu)
+            if (reason := self.plan.refusal({kind: before}, kind)) is not None:
+                raise BudgetSpent(f"{self.owner}: release refused: {reason} ({kind.describe()})")
+            self.file.execute(_RELEASE, *where)
         self.counts[kind] = before + 1
 
     def _entry(self, request: _RunRequest) -> FilterEntry | None:
@@ -598,11 +542,11 @@ class DurableLedger:
         row = self.data_set, self.run, request.written, divergence, *entry, *place
         self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
 
-    def _require(self, more: Cost, what: str) -> None:
-        """Refuse what does not fit into the budget."""
+    def _require(self, more: float, entry: FilterEntry) -> None:
+        """Refuse a plan that does not fit into the budget."""
         spent = self.file.spent(self.data_set)
         total = self.file.total(self.data_set)
-        divergence, then = spent + more.divergence, total.plus(more.entry)
+        divergence, then = spent + more, total.plus(entry)
         if self.budget.covers(divergence, then):
             return
         needed = self.budget.needed(divergence, then)
@@ -610,8 +554,8 @@ class DurableLedger:
         aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
         raise BudgetSpent(
             f"{self.owner}: release refused: data set {self.data_set!r} has spent "
-            f"{_shares(self.budget, spent, total)}, and {what} fits into the rest of neither; it would take {take}, "
-            f"and the budget is {self.budget.epsilon:g}{aside}"
+            f"{_shares(self.budget, spent, total)}, and the plan of run {self.run!r} fits into the rest of neither; "
+            f"it would take {take}, and the budget is {self.budget.epsilon:g}{aside}"
         )
 
 

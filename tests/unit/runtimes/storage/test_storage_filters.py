@@ -15,7 +15,7 @@ import pytest
 from tests.reference.ledgers import AgentLedger, Ledger, UnitLedger
 
 from gossamer.errors import AccountingError, BudgetSpent, SpecError
-from gossamer.privacy.accounting.accountants import epsilon, renyi_divergence
+from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.filters import (
     EitherFilter,
     FilterEntry,
@@ -97,27 +97,8 @@ def test_what_passes_is_covered_by_one_filter_throughout(file: LedgerFile) -> No
     assert 1.2 < epsilon(released, 1e-5, ADD).epsilon <= 2.0
 
 
-def test_releases_without_a_plan_enter_one_by_one(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
-    ledger = file.open("a", "wards", "run", BUDGET)
-    while True:
-        try:
-            ledger.charge(LARGE)
-        except BudgetSpent:
-            break
-    passed = ledger.releases
-    total = another().total("wards")
-    assert total is not None
-    assert total.squared == pytest.approx(passed * release_mu(LARGE, ADD) ** 2)
-    assert total.failures == 0.0
-    assert file.spent("wards") == pytest.approx(passed * renyi_divergence(LARGE, 20.0, ADD))
-    (run,) = file.runs("wards")
-    assert (run.mu, run.failure) == (pytest.approx(math.sqrt(total.squared)), 0.0)
-    more = {LARGE: passed + 1}
-    assert not BUDGET.covers(BUDGET.renyi.spent(more), FilterTotal(total.squared + release_mu(LARGE, ADD) ** 2))
-
-
 def test_runs_at_the_same_time_never_overrun_either(path: Path, another: Callable[[], LedgerFile]) -> None:
-    another().open("a", "wards", "warm", BUDGET)
+    another().open("a", "wards", "warm", BUDGET, {})
     fit = int(BUDGET.gaussian.level / release_mu(LARGE, ADD) ** 2)
     assert BUDGET.renyi.spent({LARGE: fit + 1}) > BUDGET.renyi.level
     opened: list[int] = []
