@@ -124,6 +124,33 @@ def test_a_public_card_has_no_score_on_test_rows(tmp_path: Path) -> None:
     assert updates not in (out / "model-card.md").read_text()
 
 
+def test_figures_of_declared_groups_stand_on_card_and_page_and_in_public_only_released_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of `evaluate --by` for the same rows, which are the reference; with a release also those of histograms."""
+    pytest.importorskip("jinja2")
+    dataset = yaml.safe_load(spec(tmp_path).read_text())["dataset"] | {"test_path": "wards.csv"}
+    for name, more in (("exact", {}), ("released", {"release": "private", "epsilon": 5})):
+        there = spec(tmp_path, dataset=dataset, evaluation={"group": "sex", **more}, privacy={})
+        out = tmp_path / name
+        assert main(["run", str(there), "--out", str(out)]) == 0
+        assert "\nby sex  rows  ROC area" in capsys.readouterr().out
+        by = gs.load_model(out).evaluate(tmp_path / "wards.csv", by="sex")["groups"]
+        scores = json.loads((out / "summary.json").read_text())["scores"]
+        assert scores["groups"] == by
+        one = by["sex"]["f"]["figures"]["auroc"]
+        cell = f"{one['value']:.3f} ({one['interval'][0]:.3f} to {one['interval'][1]:.3f})"
+        assert main(["report", str(out), "--card"]) == 0
+        card, page = ((out / file).read_text() for file in ("model-card.md", "report.html"))
+        assert f"| f | 60 | {cell} |" in card
+        assert cell in page
+        assert main(["report", str(out), "--card", "--public"]) == 0
+        card, page = ((out / file).read_text() for file in ("model-card.md", "report.html"))
+        assert cell not in card + page
+        assert ("| sex=f |" in card) is (name == "released")
+        assert ("sex=f" in page) is (name == "released")
+
+
 def test_words_change_no_run(tmp_path: Path) -> None:
     for name, more in (("said", {"about": SAID}), ("plain", {})):
         assert main(["run", str(spec(tmp_path, **more)), "--out", str(tmp_path / name)]) == 0

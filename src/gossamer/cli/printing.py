@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan, Words
     from gossamer.experiment.results.observer import Row
     from gossamer.experiment.runs.trackers import Watched
+    from gossamer.objectives.score_words import Assessment
     from gossamer.privacy.guarantees import Guarantee
 
 
@@ -69,6 +70,28 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns aligned to the left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def in_blocks(rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned to the left, below each other where they are wider than the terminal, each with the first."""
+    most = shutil.get_terminal_size((120, 24)).columns
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    blocks, taken = list[list[int]](), most
+    for i, width in enumerate(widths, 1):
+        if taken + 2 + width > most:
+            blocks.append([0])
+            taken = first
+        blocks[-1].append(i)
+        taken += 2 + width
+    return "\n\n".join(table([[row[n] for n in block] for row in rows]) for block in blocks)
+
+
+def judgement(scores: Assessment) -> str:
+    """Tables of the figures that a run prints: of all test rows, and of groups of them."""
+    from gossamer.objectives.score_words import table_of, table_of_groups
+
+    groups = [in_blocks(table_of_groups(column, found)) for column, found in scores.get("groups", {}).items()]
+    return "\n\n".join([table(table_of(scores, brief=True)), *groups])
 
 
 _LINES = 20

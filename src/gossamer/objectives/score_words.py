@@ -99,6 +99,8 @@ def check(found: Assessment) -> None:
             _low, _high = one["interval"]
     for _mean, _share, _rows in found.get("reliability", ()):
         f"{_mean:g}{_share:g}{_rows:g}"
+    for column, groups in found.get("groups", {}).items():
+        table_of_groups(column, groups)
 
 
 def reliability_table(found: Assessment) -> list[tuple[str, ...]]:

@@ -21,9 +21,10 @@ from gossamer.files import MOST_RECORDS, read_text, write_own
 from gossamer.objectives.score_words import said_first
 from gossamer.privacy.guarantee_card import FILE as GUARANTEE
 from gossamer.report.drawing import decimal
+from gossamer.report.evaluation import private_evaluation
 from gossamer.report.privacy import proved_of, sentence
 from gossamer.report.records import RunRecord
-from gossamer.report.scores import rows_of
+from gossamer.report.scores import groups_of, rows_of
 
 MODEL, CARD = "model.json", "model-card.md"
 """Names of the file that has a model's card for programs, and of that for people."""
@@ -145,6 +146,11 @@ def _value(value: bool | float | str, since: str | None) -> str:
 
 def _scores(record: RunRecord, public: bool) -> Iterator[str]:
     """Return how well the model does beside a constant, after what must be known first."""
+    if (released := private_evaluation([record], public)) is not None:
+        (rows,) = released.values["tables"].values()
+        yield "Of histograms that each party released once; intervals (95 %) hold the noise:\n"
+        yield from _table([*rows[0]], ([*row.values()] for row in rows))
+        yield ""
     if public:
         yield "Scores on test rows are left out: no guarantee covers them."
         return
@@ -154,6 +160,9 @@ def _scores(record: RunRecord, public: bool) -> Iterator[str]:
     yield from (f"{line}\n" for line in said_first(record.scores))
     yield "On test rows, which no guarantee covers; *constant* is whoever says the same of every row:\n"
     yield from _table([*rows[0]], ([*row.values()] for row in rows))
+    for title, groups in groups_of([record]):
+        yield f"\nFigures {title}:\n"
+        yield from _table([*groups[0]], ([*row.values()] for row in groups))
 
 
 def _proved(record: RunRecord) -> Iterator[str]:

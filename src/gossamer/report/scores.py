@@ -6,11 +6,11 @@ test rows tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gossamer.errors import counted
-from gossamer.objectives.score_words import LABELS, said_first, shown, table_of, within
+from gossamer.objectives.score_words import LABELS, said_first, shown, table_of, table_of_groups, within
 from gossamer.report.drawing import COLOURS, NOTHING, Figure, PageSection, Shown, altair, told_apart, within_width
 from gossamer.report.records import RunRecord
 
@@ -59,7 +59,17 @@ def scores(records: Sequence[RunRecord], public: bool) -> PageSection | None:
     intervals = [row for record in records for row in _intervals(record.name, record.scores)]
     curves = [row for record in records for row in _reliability(record.name, record.scores)]
     figures = [draw(found) for draw, found in ((_of_intervals, intervals), (_of_reliability, curves)) if found]
-    return PageSection("scores", "Scores", figures, "scores.html", {"rows": rows, "shown": Shown.PRIVATE})
+    values = {"rows": rows, "groups": dict(groups_of(records)), "shown": Shown.PRIVATE}
+    return PageSection("scores", "Scores", figures, "scores.html", values)
+
+
+def groups_of(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield, for each run and column that groups are by, what they are by, and rows of a table."""
+    for record in records:
+        for column, groups in record.scores.get("groups", {}).items():
+            heading, *rows = table_of_groups(column, groups)
+            title = f"by {column}" if len(records) == 1 else f"{record.name}, by {column}"
+            yield title, [dict(zip(heading, row, strict=True)) for row in rows]
 
 
 def rows_of(records: Sequence[RunRecord]) -> list[dict[str, str]]:

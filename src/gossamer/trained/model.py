@@ -319,18 +319,36 @@ def sample_of(
     return ScoredSample(np.asarray(scores, np.float64), targets, card.classes, likely, persons)
 
 
+LEAST = 10
+"""Fewest persons, or rows where persons are not known, that figures of a group are given of."""
+
+
 def assessed(
-    card: Card, objective: Objective, vector: FloatArray, test: Split, persons: npt.NDArray[Any] | None = None
+    card: Card,
+    objective: Objective,
+    vector: FloatArray,
+    test: Split,
+    persons: npt.NDArray[Any] | None = None,
+    groups: Mapping[str, npt.NDArray[np.str_]] | None = None,
 ) -> Assessment:
-    """Scores of a model on test examples, with intervals; empty where it predicts nothing, or there are none."""
+    """Scores of a model on test examples, with intervals; empty where it predicts nothing, or there are none.
+
+    Those of each group are among them, by column, as in `Model.evaluate`, where there are rows enough for one.
+    """
     if not len(test):
         return {}
     try:
         with np.errstate(all="ignore"):
-            scores = objective.scores(vector, test.features)
-            return sample_of(card, scores, test.targets, persons).assess()
+            sample = sample_of(card, objective.scores(vector, test.features), test.targets, persons)
+            found = sample.assess()
     except ModelError:
         return {}
+    if not found or not groups:
+        return found
+    try:
+        return {**found, "groups": {name: sample.grouped(those, name, None, LEAST) for name, those in groups.items()}}
+    except DataError:  # too few rows for any group
+        return found
 
 
 def _persons(data: Declaration, found: Read) -> npt.NDArray[np.str_] | None:
@@ -454,7 +472,7 @@ class Model(Mapping[str, FloatArray]):
         by: str | Sequence[str] = (),
         threshold: float | None = None,
         cost: Mapping[str, float] | None = None,
-        least: int = 10,
+        least: int = LEAST,
     ) -> dict[str, Any]:
         """Test the model on rows that have their targets.
 

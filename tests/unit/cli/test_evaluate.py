@@ -48,6 +48,7 @@ def test_groups_a_threshold_and_costs(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)  # the command has its own
+    monkeypatch.setenv("COLUMNS", "200")
     call = ["evaluate", str(place / "run"), str(place / "rows.csv")]
     assert main([*call, "--by", "ward", "--cost", "false_negative=8"]) == 0
     printed = capsys.readouterr()
@@ -61,6 +62,23 @@ def test_groups_a_threshold_and_costs(
     assert np.sum(found["confusion"]) == 400
     assert main(call) == 0
     assert "choose a threshold of your own" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.RunWarning")
+@pytest.mark.parametrize("columns", [60, 120])
+def test_tables_of_groups_are_no_wider_than_the_terminal(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["evaluate", str(place / "run"), str(place / "rows.csv"), "--by", "ward"]) == 0
+    printed = capsys.readouterr().out
+    lines = printed[printed.index("by ward") :].splitlines()
+    assert max(map(len, lines)) <= columns
+    heads = [line.split() for line in lines if line.startswith("by ward")]
+    assert len(heads) > 1
+    assert [word for head in heads for word in head if word not in ("by", "ward")] == (
+        ["rows", "ROC", "area", "outcome", "predicted", "sensitivity", "specificity"]
+    )
 
 
 def test_rows_of_one_class_are_said_to_be(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

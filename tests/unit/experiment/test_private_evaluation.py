@@ -372,8 +372,9 @@ def test_groups_are_counted_apart_at_no_further_epsilon(
 @pytest.mark.parametrize("group", ["age", "ward", "nothing"])
 def test_a_group_that_is_no_declared_category_is_refused(group: str, table: Path) -> None:
     spec = {**TABLE, "dataset": {**TABLE["dataset"], "path": str(table)}}
-    with pytest.raises(CallerError, match="expected a column of categories"):
-        gs.run({**spec, "evaluation": {**SPEC["evaluation"], "group": group}})
+    for release in (SPEC["evaluation"], {}):
+        with pytest.raises(CallerError, match="expected a column of categories"):
+            gs.run({**spec, "evaluation": {**release, "group": group}})
 
 
 @pytest.mark.parametrize("name", ["graph-walk", "allreduce-none", "increasing-sequential"])

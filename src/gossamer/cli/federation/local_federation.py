@@ -28,7 +28,7 @@ from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
 from gossamer.cli.logs import LOG, live
-from gossamer.cli.printing import answered, epsilon, say, table, warn, wrapped
+from gossamer.cli.printing import answered, epsilon, judgement, say, table, warn, wrapped
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, left_out, own_code
 from gossamer.deployment.founding.founding import found
@@ -42,13 +42,13 @@ from gossamer.errors import CallerError, GossamerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.results_folder import to_json
-from gossamer.experiment.results.summary import all_finite, card_of, initial_loss, troubles, worse
+from gossamer.experiment.results.summary import all_finite, card_of, initial_loss, scores_of, troubles, worse
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import write_spec
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
-from gossamer.objectives.score_words import said_first, table_of, warnings_of
+from gossamer.objectives.score_words import said_first, warnings_of
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation, without_late
 from gossamer.protocol.node import Node
@@ -57,7 +57,6 @@ from gossamer.runtimes.mqtt.broker import EmbeddedBroker, Mosquitto
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.trained.card import ARRAYS, saved
 from gossamer.trained.card import FILE as CARD
-from gossamer.trained.model import assessed
 
 # Policies of a federation on one machine: what owners would write who want just this run.
 
@@ -329,9 +328,8 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
     warn(troubles(ended, experiment.private))
     if found.model is not None:
-        card, prepared = card_of(federation.prepared), federation.prepared
-        data = prepared.dataset
-        document["scores"] = assessed(card, prepared.objective, found.model, data.test, data.test_persons)
+        card = card_of(federation.prepared)
+        document["scores"] = scores_of(federation.prepared, found.model)
         warn(warnings_of(document["scores"]))
         write_own(out / CARD, card.to_json(indent=2) + "\n")
         write_own(out / ARRAYS, saved(found.model, card))
@@ -363,7 +361,7 @@ def _report(document: Mapping[str, Any]) -> str:
     guarantees = "\n".join(wrapped(text) for text in said)
     scores = document.get("scores", {})
     judged = "".join(f"\n{wrapped(line)}\n" for line in said_first(scores))
-    tested = f"\n\n{table(table_of(scores, brief=True))}" if scores else ""
+    tested = f"\n\n{judgement(scores)}" if scores else ""
     return (
         f"{judged}\n{table(rows)}\n\nmodel of the run: {metrics}{tested}\n\n{guarantees}\n\n"
         f"Folder: {document['folder']}\n"

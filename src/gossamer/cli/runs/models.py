@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gossamer.cli.printing import answered, say, table, wrapped
+from gossamer.cli.printing import answered, in_blocks, say, table, wrapped
 from gossamer.errors import CallerError, counted, shortened
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.objectives.score_words import reliability_table, said_first, table_of, table_of_groups
@@ -109,7 +109,7 @@ def evaluate_command(options: argparse.Namespace) -> int:
                 "on others it will cost more."
             )
         )
-    parts += [table(table_of_groups(column, groups)) for column, groups in found.get("groups", {}).items()]
+    parts += [in_blocks(table_of_groups(column, groups)) for column, groups in found.get("groups", {}).items()]
     return answered(options, found, "\n\n".join(parts))
 
 

@@ -26,6 +26,7 @@ from gossamer.cli.printing import (
     epsilon,
     figure,
     guarantees,
+    judgement,
     node_table,
     print_json,
     say,
@@ -218,7 +219,7 @@ def _goes_on(out: Path) -> str:
 
 
 def _report(result: Result, words: Words, repeated: Path | None) -> str:
-    from gossamer.objectives.score_words import said_first, table_of
+    from gossamer.objectives.score_words import said_first
 
     summary = result.summary
     privacy, owners = summary["privacy"], summary.get("owners", {})
@@ -232,7 +233,7 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         ]
     scores = summary.get("scores", {})
     judged = "".join(f"\n{wrapped(line)}\n" for line in said_first(scores))
-    tested = f"\n{table(table_of(scores, brief=True))}\n" if scores else ""
+    tested = f"\n{judgement(scores)}\n" if scores else ""
     if scores and not words.shared and summary["nodes"] > 1:
         tested += f"\n{wrapped(_of_nobody(words, scores.get('nodes')))}\n"
     again = ""

@@ -21,6 +21,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import Plan
@@ -92,7 +93,7 @@ def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_held_out(prepared: Prepared) -> None:
-    """Refuse a release, before a run is planned, if there is nothing to release, or nothing would be proved of it.
+    """Refuse a release if there is nothing to release, or nothing would be proved of it, and groups that are none.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def check_held_out(prepared: Prepared) -> None:
     if prepared.experiment.evaluation.release is not None:
         _check_outcomes(prepared)
         rows_of(prepared)
-        groups_of(prepared)
+    groups_of(prepared)
 
 
 def _check_outcomes(prepared: Prepared) -> None:
@@ -253,7 +254,7 @@ def _dealt(prepared: Prepared) -> IndexArray:
 
 
 def groups_of(prepared: Prepared) -> tuple[str, ...]:
-    """Names of the groups that are counted apart, by declaration: one without a name where none are.
+    """Names of the groups that have figures of their own, by declaration: one without a name where none have.
 
     Raises
     ------
@@ -277,7 +278,15 @@ def _columns(prepared: Prepared) -> Mapping[str, Column]:
     return {} if declaration is None or declaration.columns is None else declaration.columns
 
 
-def _grouped(prepared: Prepared) -> IndexArray:
+def named_groups(prepared: Prepared) -> dict[str, npt.NDArray[np.str_]]:
+    """Group of each test example, [test examples], by the column that the spec says; empty where it says none."""
+    if (name := prepared.experiment.evaluation.group) is None:
+        return {}
+    texts = [text.removeprefix(f"{name}=") for text in groups_of(prepared)]
+    return {name: np.array(texts)[grouped(prepared)]}
+
+
+def grouped(prepared: Prepared) -> IndexArray:
     """Number of the group of each test example, read off the features that its column was made into."""
     features: Any = prepared.dataset.test.features
     if (name := prepared.experiment.evaluation.group) is None:
@@ -370,7 +379,7 @@ def release_held_out(
     values, rows, query = np.asarray(model.values), rows_of(prepared), _query(prepared)
     home = SimulatedExactly(_seed(prepared, rows, values, query, sources), book=sources.book)
     groups = groups_of(prepared)
-    histogram = ScoreHistogram(prepared.objective, values, _grouped(prepared), len(groups))
+    histogram = ScoreHistogram(prepared.objective, values, grouped(prepared), len(groups))
     sides = open_pool(held_out_plans(prepared), rows, histogram, prepared.dataset.test, home, sources.machine)
     task = Gradient(0, Public(np.zeros(histogram.size)), query)
     tickets = [sides.admit(name, task) for name in rows]
@@ -390,8 +399,7 @@ def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, query: 
     """The seed of the noise: another one wherever anything that a histogram follows from is another."""
     test = prepared.dataset.test
     digest = hashlib.blake2b(digest_size=16)
-    grouped = _grouped(prepared)
-    for part in _parts(test.features, test.targets, model, grouped, *(one.rows for one in rows.values())):
+    for part in _parts(test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     law = json.dumps(query.release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)

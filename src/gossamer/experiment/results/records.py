@@ -22,7 +22,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.results.observer import Row
 from gossamer.experiment.results.results_folder import HISTOGRAMS, ResultsFolder
-from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome
+from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome, scores_of
 from gossamer.notebooks import Rows, card
 from gossamer.objectives.score_words import LABELS, Assessment, said_first
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
@@ -34,7 +34,7 @@ from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
-from gossamer.trained.model import Model, Predictions, assessed
+from gossamer.trained.model import Model, Predictions
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -392,9 +392,7 @@ class RunRecords(Kept):
 
     def assess(self, areas: Sequence[float]) -> None:
         """Score the run's model on the test examples, with intervals; ``areas`` under ROC curves are of nodes' own."""
-        prepared = self.prepared
-        data = prepared.dataset
-        found = assessed(self.card, prepared.objective, self.model, data.test, data.test_persons)
+        found = scores_of(self.prepared, self.model)
         own = {"nodes": {"auroc": float(np.mean(areas)), "worst_auroc": min(areas)}} if areas else {}
         self.scores = {**found, **own} if found else {}
 

@@ -17,12 +17,15 @@ from gossamer.algorithms.table import registered_as
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import Layout
 from gossamer.errors import counted
+from gossamer.experiment.preparation.held_out import named_groups
 from gossamer.experiment.preparation.planning import problem_of, proved
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import best_model, decisive, deviations, units_of
 from gossamer.experiment.specs.spec import of_others
+from gossamer.objectives.score_words import Assessment
 from gossamer.sides.ledger import MOST_NAMED
 from gossamer.trained.card import Card, PartCard, describe
+from gossamer.trained.model import assessed
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
@@ -116,6 +119,13 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
         note=note,
         about=prepared.experiment.about,
     )
+
+
+def scores_of(prepared: Prepared, model: npt.NDArray[Any]) -> Assessment:
+    """Scores of a model on the test examples, with intervals, and those of the groups that the spec names."""
+    data = prepared.dataset
+    groups = named_groups(prepared)
+    return assessed(card_of(prepared), prepared.objective, model, data.test, data.test_persons, groups)
 
 
 def _declared(prepared: Prepared) -> Declaration:

@@ -133,8 +133,8 @@ class EvaluationSettings(Section):
     epsilon : float, optional
         Epsilon of that release for each held-out example, at the delta of the run.
     group : str, optional
-        Column of categories, or a boolean one, by which the release counts apart, at no further epsilon: figures are
-        made of each group, too. It must be declared in ``dataset.columns``.
+        Column of categories, or a boolean one, by whose groups figures are given, too; the release counts them
+        apart, at no further epsilon. It must be declared in ``dataset.columns``.
     """
 
     name: Literal["on", "off"] = "on"
@@ -151,8 +151,6 @@ class EvaluationSettings(Section):
         if (self.release is None) != (self.epsilon is None):
             missing = "epsilon" if self.epsilon is None else "release"
             raise ValueError(f"{missing} is missing: a release of held-out examples is private, and has an epsilon")
-        if self.group is not None and self.release is None:
-            raise ValueError("release is missing: a group is what a release of held-out examples counts apart by")
         return self
 
 
