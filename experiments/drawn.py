@@ -17,6 +17,8 @@ from PIL import Image
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
+NOTE = "Noise is reproducible, so these runs guarantee nothing: an epsilon is that of the same run with a noise secret."
+"""Below figures that name an epsilon."""
 _COLOURS = 128
 _DPI = 100
 

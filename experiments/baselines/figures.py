@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from experiments.drawn import NOTE
 from experiments.stored import Record
 
 mpl.use("Agg")
@@ -15,10 +16,6 @@ from matplotlib import pyplot as plt
 
 COLORS = {"fixed": "tab:blue", "quantile": "tab:orange", "stages": "tab:green"}
 WIDTH = 0.38
-NOTE = (
-    "Medians of 5 seeds, the least to the most. Noise is reproducible,\n"
-    "so these runs guarantee nothing: epsilon is that of the same run with a noise secret."
-)
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:
@@ -40,7 +37,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
     for axis in axes.flat:
         axis.tick_params(axis="x", labelrotation=45)
         axis.grid(alpha=0.3, axis="y")
-    figure.supxlabel(NOTE, fontsize="small", color="gray")
+    figure.supxlabel(f"Medians of 5 seeds, the least to the most.\n{NOTE}", fontsize="small", color="gray")
     return figure
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from experiments.checks import ACCURACY, QUANTITIES, until
+from experiments.drawn import NOTE
 from experiments.stored import Record
 
 mpl.use("Agg")
@@ -22,9 +23,6 @@ APART = {"ring": 0.91, "random regular": 0.97, "exponential": 1.03, "complete": 
 ERRORS = {"final_accuracy": [0.1, 0.12, 0.14, 0.16, 0.18], "worst_node_accuracy": [0.1, 0.2, 0.3, 0.4, 0.6]}
 """Labels of the axis of errors."""
 DASHES = {"1": "-", "10": "--"}
-NOTE = (
-    "Noise is reproducible,\nso these runs guarantee nothing: an epsilon is that of the same run with a noise secret."
-)
 REACHED = 0.85
 REACHES = {"virtual_seconds": [1, 2, 5, 10, 20, 50, 100, 200], "updates": [50, 70, 100, 150, 200, 300, 500, 700, 1000]}
 """Labels of the axes of how long that takes."""
@@ -36,7 +34,7 @@ def draw(study: str, records: Sequence[Record]) -> Any:
     draws = {"slow-links": _slow_links, "speed-up": _speed_up, "topologies": _topologies, "wall-clock": _wall_clock}
     figure = draws[study](records)
     seeds = f"Medians of {len(_places(records, 'seed'))} seeds, the least to the most."
-    note = f"{seeds} {NOTE}" if study != "wall-clock" else seeds
+    note = f"{seeds}\n{NOTE}" if study != "wall-clock" else seeds
     figure.supxlabel(note, fontsize="small", color="gray")
     return figure
 

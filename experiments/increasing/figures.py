@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from experiments.drawn import NOTE
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -102,7 +103,10 @@ PAPERS |= {f"a9a standardised {kind}": PAPERS[f"a9a {kind}"] for kind in ("stron
 def draw(study: str, records: Sequence[Record]) -> Any:
     """Return the figure of ``study``, of the runs that are as long as the paper's."""
     records = [record for record in records if record.get("length") == records[0].get("length")]
-    return DRAWS[study](records) if study in DRAWS else _curves(records, CURVES[study])
+    figure = DRAWS[study](records) if study in DRAWS else _curves(records, CURVES[study])
+    if any(record.get("epsilon") for record in records):
+        figure.suptitle(NOTE, fontsize="small", color="gray")
+    return figure
 
 
 def _values(records: Sequence[Record], axis: str) -> list[str]:

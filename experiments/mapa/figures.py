@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from experiments.drawn import NOTE
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -323,6 +324,7 @@ def _policies(records: Sequence[Record]) -> Any:
         axis.grid(alpha=0.3)
     axes[0, 0].set_ylabel("test accuracy: median and range of the seeds")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), title="clip", loc="outside right center")
+    figure.supxlabel(NOTE, fontsize="small", color="gray")
     return figure
 
 
