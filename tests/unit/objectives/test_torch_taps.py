@@ -95,3 +95,17 @@ def test_code_of_ones_own_is_computed_layer_by_layer() -> None:
     expected = clipped_sum(module, model, data.features, data.targets, 0.1).total
     assert np.allclose(found.sums[0], expected, rtol=1e-10, atol=1e-12)
     assert torch_module.plan(data).strategy == "layers"
+
+
+def test_outputs_that_are_changed_in_place_keep_their_own_gradients() -> None:
+    """Also those of a first layer, before which nothing has a gradient, and of a layer that is there twice."""
+    twice = nn.Linear(6, 6)
+    layers = [nn.Linear(4, 6), nn.ReLU(inplace=True), twice, nn.Tanh(), twice, nn.Hardtanh(inplace=True)]
+    module = nn.Sequential(*layers, nn.Unflatten(1, (6, 1)), nn.Flatten(), nn.Linear(6, 3)).double()
+    generator = np.random.default_rng(0)
+    data = Split(generator.standard_normal((7, 4)), generator.integers(0, 3, 7))
+    torch_module = TorchModule(module, strategy="layers")
+    model = torch_module.initial(generator)
+    found = torch_module.clipped_gradients(model[None], data, [np.arange(7)], 0.1)
+    expected = clipped_sum(module, model, data.features, data.targets, 0.1).total
+    assert np.allclose(found.sums[0], expected, rtol=1e-10, atol=1e-12)

@@ -246,8 +246,8 @@ def _difference(
     layers = LayerGradients(twin)
     try:
         per_example = layers.per_example(model, features, targets)
-        squares = torch.stack([gradients.square_norms() for gradients in per_example.values()]).sum(0)
-        together = [layers.weighted_sum(per_example, one) for one in torch.eye(len(targets), dtype=torch.float64)]
+        squares = per_example.square_norms()
+        together = [per_example.weighted_sum(one) for one in torch.eye(len(targets), dtype=torch.float64)]
     except Exception as problem:
         return f"gradients cannot be taken layer by layer: {reason(problem)}"
     for parts, gradient, square in zip(alone, together, squares):

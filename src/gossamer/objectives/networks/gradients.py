@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.func import grad, vmap
 
 from gossamer import threads as shared_threads
@@ -33,8 +34,8 @@ from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.networks.graphs import ExampleWise, example_wise
-from gossamer.objectives.networks.layers import RULES, LayerCall, PerExample
-from gossamer.objectives.networks.network import Network
+from gossamer.objectives.networks.layers import RULES, Joined, LayerCall, PerExample
+from gossamer.objectives.networks.network import Network, scores_of
 from gossamer.objectives.objective import check_classes
 from gossamer.threads import Item, Result
 
@@ -84,68 +85,46 @@ class BatchPass:
     Parameters
     ----------
     network : Network
-        Used by one thread at a time, and by nothing else: hooks are left in its module.
+        Used by one thread at a time, and by nothing else: hooks are left in its module, whose parameters are pointed at
+        the numbers of each call.
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
         device = next(network.module.parameters()).device
         self._root = torch.zeros((), requires_grad=True, device=device)
-        self._waiting: dict[str, list[_Tap]] = {}
-        self._use: Use = _keep_nothing
+        self._taps: list[tuple[str, Tensor, Any, tuple[Tensor, Tensor] | None]] = []
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
+        named = dict(network.module.named_parameters())
+        self._held = {part.name: named[part.name].requires_grad_(False) for part in network.parts}
 
     def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
-        """Hand on all calls that the losses of ``features`` [examples, ...] depend on, the last layer's first.
-
-        What a layer leaves is used while it is in a near cache, and its memory goes to the next.
-        """
-        self._waiting, self._use = {}, use
+        """Hand on all calls that the losses of ``features`` [examples, ...] depend on, the last layer's first."""
+        parameters, features = self._network.arrange(parameters, features)
+        for name, held in self._held.items():
+            held.data = parameters[name]
+        self._taps = []
         with torch.enable_grad():
-            losses = self._network.losses(*self._network.arrange(parameters, features), targets)
-            if losses.requires_grad:
-                torch.autograd.grad(losses.sum(), self._root)
-        waiting, self._waiting, self._use = self._waiting, {}, _keep_nothing
-        for name, taps in waiting.items():  # some of their outputs are not in the losses
-            if calls := _calls(taps):
-                use(name, calls)
+            outputs = scores_of(self._network.module(features))
+            total = self._network.loss.trained(outputs, targets).sum()
+            taps, self._taps = self._taps, []
+            if not total.requires_grad:  # no layer is in it
+                return
+            found = torch.autograd.grad(total, [edge for _, _, edge, _ in taps], allow_unused=True)
+        calls: dict[str, list[LayerCall]] = {}
+        for (name, inputs, _, statistics), gradient in zip(taps, found, strict=True):
+            if gradient is not None:
+                calls.setdefault(name, []).append(LayerCall(inputs, gradient, statistics))
+        for name in reversed(calls):
+            use(name, calls[name])
 
-    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        statistics = _statistics(output)
         if not output.requires_grad:  # nothing before it has parameters
-            output = output + self._root
-        tap = _Tap(inputs[0].detach(), _statistics(output))
-        output.register_hook(partial(self._receive, name, tap))  # type: ignore[no-untyped-call]
-        self._waiting.setdefault(name, []).append(tap)
-        return output
-
-    def _receive(self, name: str, tap: _Tap, gradient: Tensor) -> None:
-        tap.gradient = gradient
-        taps = self._waiting[name]
-        if all(each.gradient is not None for each in taps):
-            del self._waiting[name]
-            self._use(name, _calls(taps))
-
-
-class _Tap:
-    def __init__(self, inputs: Tensor, statistics: tuple[Tensor, Tensor] | None) -> None:
-        self._inputs: Tensor | None = inputs
-        self._statistics = statistics
-        self.gradient: Tensor | None = None
-
-    def taken(self) -> LayerCall | None:
-        """The call, if its outputs mattered. The graph of the pass keeps the tap, which therefore keeps nothing."""
-        inputs, gradient, statistics = self._inputs, self.gradient, self._statistics
-        self._inputs = self.gradient = self._statistics = None
-        return None if inputs is None or gradient is None else LayerCall(inputs, gradient, statistics)
-
-
-def _calls(taps: list[_Tap]) -> list[LayerCall]:
-    return [call for tap in taps if (call := tap.taken()) is not None]
-
-
-def _keep_nothing(_name: str, _calls: list[LayerCall]) -> None:
-    """Outside of a pass."""
+            output.add_(self._root)
+        # An edge stays that of this output, if code changes the array in place afterwards.
+        self._taps.append((name, inputs[0].detach(), get_gradient_edge(output), statistics))
 
 
 def _statistics(output: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -368,6 +347,7 @@ class LayerGradients:
             name: [(key, f"{name}.{key}".lstrip(".")) for key, _ in layer.named_parameters(recurse=False)]
             for name, layer in self._layers.items()
         }
+        self._sizes = {part.name: part.size for part in network.parts}
         self._sees_batches = is_of_torch(network.module)
         self._run = BatchPass(network) if self._sees_batches else VectorisedPass(network, stacked=False)
 
@@ -380,11 +360,11 @@ class LayerGradients:
                 none = torch.zeros(1, dtype=torch.int64)
                 return GradientSums(total[None], none, none + len(targets))
         found = self.per_example(model, features, targets)
-        squares = sum((gradients.square_norms() for gradients in found.values()), torch.zeros(len(targets)))
+        squares = found.square_norms()
         sound = squares.isfinite()
         if (self._steady and len(targets) == 1) or sound.all():
             norms = squares.sqrt()[None]
-            total = self.weighted_sum(found, clip_weights(norms, clips, model.dtype)[0])
+            total = found.weighted_sum(clip_weights(norms, clips, model.dtype)[0])
             within = (sound[None] & within_clip(norms, clips)).sum(1)
             return GradientSums(torch.where(sound.all(), total, 0)[None], (~sound).sum()[None], within)
         # Rare: these overflow or are not finite, which the exact way tells apart.
@@ -403,8 +383,8 @@ class LayerGradients:
             (found,) = torch.autograd.grad(losses.sum(), at)
         return found
 
-    def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> dict[str, PerExample]:
-        """The gradients [examples] by each parameter that the loss depends on."""
+    def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> Joined:
+        """The gradients of each example."""
         found: dict[str, PerExample] = {}
 
         def use(name: str, calls: list[LayerCall]) -> None:
@@ -416,15 +396,7 @@ class LayerGradients:
             features, targets = features[:, None], targets[:, None]
         with torch.no_grad():
             self._run(self.network.parameters(model), features, targets, use)
-        return found
-
-    def weighted_sum(self, found: dict[str, PerExample], weights: Tensor) -> Tensor:
-        """``sum_n weights[n] gradient_n`` as a flat vector, [size]."""
-        pieces = (
-            found[part.name].weighted_sum(weights) if part.name in found else weights.new_zeros(part.size)
-            for part in self.network.parts
-        )
-        return torch.cat([piece.flatten() for piece in pieces])
+            return Joined(found, self._sizes, len(targets))
 
 
 def batch_of(features: Tensor, targets: Tensor) -> PaddedBatch:

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,7 @@ class StoredGradients:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """``sum_n weights[n] gradients[n]``, [*shape] flattened."""
-        return weights @ self.gradients.flatten(1)
+        return (weights[None] @ self.gradients.flatten(1))[0]
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ class Factored:
     def square_norms(self) -> Tensor:
         """Squared L2 norms, [examples]; computed in float64, since the inner products may cancel."""
         a, g = self.inputs.double(), self.gradients.double()
+        if a.shape[2] == 1:  # one product, of which nothing cancels
+            return (a.square().sum((2, 3)) * g.square().sum((2, 3))).sum(1)
         squares = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
         cancelling = (a.norm(dim=3) * g.norm(dim=3)).sum((1, 2))
         return squares.maximum((_ROUNDING * cancelling).square())
@@ -92,22 +94,74 @@ PerExample = StoredGradients | Factored
 Rule = Callable[[Any, Sequence[LayerCall]], dict[str, PerExample]]
 
 
+_SMALL = 2**14
+"""Numbers of a gradient up to which calls cost more than arithmetic: these are laid side by side."""
+
+
+class Joined:
+    """Per-example gradients by all parameters: the small ones in one array, of which norms and sums are one call.
+
+    Parameters
+    ----------
+    found : mapping of str to PerExample
+        Gradients by each parameter that the loss depends on.
+    sizes : mapping of str to int
+        Numbers of all parameters, in the order of sums.
+    examples : int
+        How many there are.
+    """
+
+    def __init__(self, found: Mapping[str, PerExample], sizes: Mapping[str, int], examples: int) -> None:
+        self._found, self._sizes, self._examples = dict(found), sizes, examples
+        self._small = [
+            name
+            for name, size in sizes.items()
+            if size <= _SMALL and isinstance(self._found.get(name), StoredGradients)
+        ]
+        rows = [cast(StoredGradients, self._found.pop(name)).gradients.flatten(1) for name in self._small]
+        self._rows = StoredGradients(torch.cat(rows, 1)) if rows else None
+
+    def square_norms(self) -> Tensor:
+        """Squared L2 norms, [examples]."""
+        held = [*([self._rows] if self._rows else []), *self._found.values()]
+        return reduce(torch.add, (each.square_norms() for each in held), torch.zeros(self._examples))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """``sum_n weights[n] gradient_n`` as a flat vector, [size]."""
+        pieces = {name: each.weighted_sum(weights) for name, each in self._found.items()}
+        if self._rows:
+            total = self._rows.weighted_sum(weights)
+            if len(self._small) == len(self._sizes):
+                return total
+            pieces |= zip(self._small, torch.split(total, [self._sizes[name] for name in self._small]), strict=True)
+        return torch.cat([pieces[name] if name in pieces else weights.new_zeros(n) for name, n in self._sizes.items()])
+
+
+_FORMED = 2**12
+"""Numbers of a gradient that are sooner formed than factors handled."""
+
+
 def is_factored(positions: int, fan_in: int, fan_out: int) -> bool:
-    """Whether inner products between positions cost fewer multiplications than forming the gradients."""
-    return positions**2 * (fan_in + fan_out) < positions * fan_in * fan_out
+    """Whether inner products between positions cost less than forming the gradients."""
+    return fan_in * fan_out >= _FORMED and positions**2 * (fan_in + fan_out) < positions * fan_in * fan_out
 
 
 def _linear(layer: nn.Linear, calls: Sequence[LayerCall]) -> dict[str, PerExample]:
-    a = torch.cat([_sequence(call.inputs) for call in calls], dim=1)
-    g = torch.cat([_sequence(call.gradients) for call in calls], dim=1)
+    a, g = (_behind(map(_sequence, each)) for each in ((c.inputs for c in calls), (c.gradients for c in calls)))
     factored = is_factored(a.shape[1], layer.in_features, layer.out_features)
     weight = Factored(a[:, None], g[:, None]) if factored else StoredGradients(g.mT @ a)
     return {"weight": weight, "bias": StoredGradients(g.sum(1))}
 
 
+def _behind(arrays: Iterable[Tensor], dim: int = 1) -> Tensor:
+    """Arrays one behind the other, along their positions; one alone is not copied."""
+    first, *rest = arrays
+    return torch.cat([first, *rest], dim) if rest else first
+
+
 def _sequence(values: Tensor) -> Tensor:
     """[examples, ..., size] as [examples, positions, size]."""
-    return values.reshape(len(values), -1, values.shape[-1])
+    return values if values.ndim == 3 else values.reshape(values.shape[0], -1, values.shape[-1])
 
 
 _LANES = 8
@@ -131,8 +185,8 @@ def _convolution(layer: Convolution, calls: Sequence[LayerCall], products: bool 
     fan_in, fan_out = layer.weight[0].numel(), layer.out_channels // layer.groups
     if is_factored(positions, fan_in, fan_out):
         weight: PerExample = Factored(
-            torch.cat([_patches(layer, call).mT for call in calls], dim=2),
-            torch.cat([_grouped(layer, call).mT for call in calls], dim=2),
+            _behind((_patches(layer, call).mT for call in calls), 2),
+            _behind((_grouped(layer, call).mT for call in calls), 2),
         )
     elif products or _by_patches(layer):
         weight = _total(_grouped(layer, call) @ _patches(layer, call).mT for call in calls)
@@ -251,12 +305,14 @@ def _layer_norm(layer: nn.LayerNorm, calls: Sequence[LayerCall]) -> dict[str, Pe
         if call.statistics is None:
             return F.layer_norm(call.inputs, shape, eps=layer.eps)
         mean, scale = call.statistics
-        return call.inputs * scale - mean * scale
+        return (call.inputs - mean) * scale
 
-    products = (call.gradients * normalised(call) for call in calls)
+    def over_positions(values: Tensor) -> Tensor:
+        return values.reshape(values.shape[0], -1, *shape).sum(1)
+
     return {
-        "weight": _total(product.reshape(len(product), -1, *shape).sum(1) for product in products),
-        "bias": _total(call.gradients.reshape(len(call.gradients), -1, *shape).sum(1) for call in calls),
+        "weight": _total(over_positions(normalised(call) * call.gradients) for call in calls),
+        "bias": _total(over_positions(call.gradients) for call in calls),
     }
 
 

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -237,12 +236,18 @@ class Network:
     @property
     def size(self) -> int:
         """Number of trainable parameters."""
-        return sum(part.size for part in self.parts)
+        return sum(self.sizes)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Number of them in each part."""
+        return [part.size for part in self.parts]
 
     def twin(self) -> Network:
         """The same network for another thread; only the structure is copied, not the numbers in it."""
-        tensors = chain(self.module.parameters(), self.module.buffers())
-        return replace(self, module=copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors}))
+        shared: dict[int, Any] = {id(each): each for each in self.module.buffers()}
+        shared |= {id(each): nn.Parameter(each.detach(), each.requires_grad) for each in self.module.parameters()}
+        return replace(self, module=copy.deepcopy(self.module, shared))
 
     def copied(self) -> Network:
         """The same network with numbers of its own."""
@@ -254,8 +259,9 @@ class Network:
 
     def parameters(self, model: Tensor) -> dict[str, Tensor]:
         """Views into ``model`` [..., size] by name, each [..., *shape]."""
-        pieces = torch.split(model, [part.size for part in self.parts], dim=-1)
-        return {part.name: piece.reshape((*piece.shape[:-1], *part.shape)) for part, piece in zip(self.parts, pieces)}
+        before = model.shape[:-1]
+        pieces = torch.split(model, self.sizes, dim=-1)
+        return {part.name: piece.reshape((*before, *part.shape)) for part, piece in zip(self.parts, pieces)}
 
     def outputs(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
         """Outputs for ``features`` [examples, ...], as far as the loss is of them."""
