@@ -193,15 +193,6 @@ def lognormal(key, number, location, spread, state):  # type: ignore[no-untyped-
 
 
 @_compiled
-def double_normals(key, number, found):  # type: ignore[no-untyped-def]
-    """Fill ``found`` [size] of float64 with normal numbers, as numpy's generator gives them first."""
-    state = np.zeros(7, np.uint64)
-    state[_PLACE] = 4
-    for i in range(found.size):
-        found[i] = _normal(key, np.uint64(number), state)
-
-
-@_compiled
 def lognormals(key, first, count, location, spread):  # type: ignore[no-untyped-def]
     """Return `lognormal` for each of ``count`` numbers from ``first`` on."""
     found, state = np.empty(count), np.empty(7, np.uint64)

@@ -30,7 +30,6 @@ from tests.reference.side_kinds import (
     pool_of,
 )
 
-from gossamer import philox
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.tasks import StepSizes
@@ -58,9 +57,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     def note(noted: list[str]) -> None:
         at, secret = Stream.at, SecretRandomness.bytes
         monkeypatch.setattr(Stream, "at", lambda self, number: (noted.append("drawn"), at(self, number))[1])
-        for name in ("normals", "double_normals"):  # by which normal numbers are drawn without a generator
-            original = getattr(philox, name)
-            monkeypatch.setattr(philox, name, lambda *of, original=original: (noted.append("drawn"), original(*of))[1])
         monkeypatch.setattr(
             SecretRandomness, "bytes", lambda self, count: (noted.append("drawn"), secret(self, count))[1]
         )

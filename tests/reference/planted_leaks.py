@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -384,8 +385,7 @@ def noise_by_data(patch: pytest.MonkeyPatch) -> None:
 
     def seeded(self: Any, total: Any, centred: Any, query: Any, provided: Any, numbers: Any, number: int) -> Any:
         generator = np.random.default_rng([number, *np.abs(total).view(np.uint64) % 2**32])
-        patch.setattr(home, "generator_of", lambda numbers, number: generator)
-        return noisy(self, total, centred, query, provided, numbers, number)
+        return noisy(self, total, centred, query, provided, SimpleNamespace(at=lambda number: generator), number)
 
     patch.setattr(FloatNoise, "noisy", seeded)
 

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from gossamer.privacy.mechanisms import BatchSampling, Poisson
 from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.snapshots import Kept, kept_whole
-from gossamer.randomness import PART
 from gossamer.randomness import Stream as Generators
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
@@ -55,43 +54,6 @@ def sampled(numbers: Numbers, number: int, sampling: BatchSampling, count: int) 
 
         return poisson_sample(numbers.key, number, count, sampling.probability)
     return sampling.draw(numbers.at(number), count)
-
-
-def generator_of(numbers: Numbers, number: int) -> np.random.Generator:
-    """The generator of ``number``; from a seed, one that is made only if more than normal numbers are asked of it."""
-    return cast(np.random.Generator, _Late(numbers, number)) if type(numbers) is Generators else numbers.at(number)
-
-
-class _Late:
-    """A generator whose first vector of normals, often all that is drawn, needs no object of numpy's."""
-
-    __slots__ = ("_drawn", "_made", "_number", "_stream")
-
-    def __init__(self, stream: Generators, number: int) -> None:
-        self._stream, self._number = stream, number
-        self._drawn: tuple[int, Any] | None = None
-        self._made: np.random.Generator | None = None
-
-    def standard_normal(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        quick = out is None and type(size) is int and size <= PART
-        if not quick or self._drawn is not None or self._made is not None:  # threads share the making of more
-            return self._generator().standard_normal(size, dtype, out)
-        from gossamer.philox import double_normals, normals  # a compiler's import takes as long as most commands
-
-        self._drawn, found = (size, dtype), np.empty(size, dtype)
-        draw = normals if found.dtype == np.float32 else double_normals
-        draw(self._stream.key, self._number, found)
-        return found
-
-    def _generator(self) -> np.random.Generator:
-        if self._made is None:
-            self._made = self._stream.at(self._number)
-            if self._drawn is not None:
-                self._made.standard_normal(*self._drawn)  # what was drawn without it
-        return self._made
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator(), name)
 
 
 class RoundMark(Protocol):
@@ -180,7 +142,7 @@ class FloatNoise:
 
         What is not drawn on a grid is drawn from that ``number`` of ``numbers``.
         """
-        generator = generator_of(numbers, number)
+        generator = numbers.at(number)
         law, count_sd = query.mechanism.divided(query.count_share)
         answer: FloatArray = law.noise(generator, total.size, total.dtype) + total
         if query.count_share:
