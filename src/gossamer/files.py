@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, DataError
 
 # Folders that belong to one process at a time.
 #
@@ -331,6 +331,23 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _refused(path, f"it is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def read_rows(path: Path, what: str, key: str) -> Iterator[tuple[int, str]]:
+    """Lines of a text file of ``what``, which ``key`` names, each with its number: without blank ones and comments.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read.
+    """
+    try:
+        lines = read_text(path).splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read {what} ({error.strerror}); check {key}") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
 
 
 def real_path(path: str | Path) -> Path:

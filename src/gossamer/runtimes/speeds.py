@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from gossamer.errors import DataError, SpecError
-from gossamer.files import read_text
+from gossamer.files import read_rows
 from gossamer.randomness import Ahead, Hand, Stream, stream, stream_keys
 from gossamer.section import Composite, Section, bare
 
@@ -252,13 +252,7 @@ def read_times(path: Path, nodes: int) -> list[list[float]]:
         If the file is missing, a line is malformed, or a node has no line.
     """
     times: list[list[float]] = [[] for _ in range(nodes)]
-    try:
-        lines = read_text(path).splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the update times ({error.strerror}); check speeds.path") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
+    for number, line in read_rows(path, "the update times", "speeds.path"):
         try:
             node, seconds = int(line.split(",")[0]), float(line.split(",")[1])
         except (ValueError, IndexError):

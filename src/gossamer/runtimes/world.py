@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from gossamer.errors import DataError, SpecError, counted
-from gossamer.files import read_text
+from gossamer.files import read_rows
 from gossamer.protocol.snapshots import Kept
 from gossamer.randomness import stream
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
@@ -110,13 +110,7 @@ def read_trace(path: Path, nodes: int, every: float | None = None) -> list[list[
     """
     spans: list[list[Span]] = [[] for _ in range(nodes)]
     last = math.inf if every is None else every
-    try:
-        lines = read_text(path).splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the trace ({error.strerror}); check faults.availability.path") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
+    for number, line in read_rows(path, "the trace", "faults.availability.path"):
         try:
             node, came, left = (part.strip() for part in line.split(","))
             spans[_number(node, nodes)].append(_span(came, left or repr(last), last))

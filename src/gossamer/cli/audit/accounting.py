@@ -10,7 +10,7 @@ from typing import Any
 from gossamer.cli.commands import check_delta
 from gossamer.cli.printing import answered, warn
 from gossamer.errors import CallerError, DataError, counted
-from gossamer.files import read_text
+from gossamer.files import read_rows
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.guarantees import PrivacyProfile, guess, remarks, rounded_up
@@ -106,14 +106,8 @@ def read_rates(path: Path) -> dict[BatchSampling, int]:
     DataError
         If the file is missing or a line is malformed.
     """
-    try:
-        lines = read_text(path).splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the rates: {error.strerror}") from None
     schedule: dict[BatchSampling, int] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in read_rows(path, "the rates", "--rates"):
         try:
             rate, count = line.split(",")
             sampling, times = Poisson(float(rate)), int(count)
