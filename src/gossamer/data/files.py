@@ -211,14 +211,10 @@ class KnownDataset:
     files : tuple of str
         The file of training examples, then that of test examples if there is one; of data that lie in a folder all of
         them, more than two. Any may be compressed. Empty for the bundled one.
-    train_examples, features, classes : int
-        Numbers as published.
-    test_examples : int, optional
-        Number as published; None where a fixed share of the training examples is held out.
+    shape : tuple of int
+        The shape of an example's features: [channels, height, width] of the picture it is, or [features].
     labels : tuple, optional
         The labels in order of their class numbers; None where nobody here has checked them.
-    picture : tuple of int, optional
-        The shape [channels, height, width] of an example that is a picture.
     layout : str
         Layout that the rule for layouts makes of the whole training file.
     divisor : float, optional
@@ -231,12 +227,8 @@ class KnownDataset:
     description: str
     format: Format
     files: tuple[str, ...]
-    train_examples: int
-    test_examples: int | None
-    features: int
-    classes: int
+    shape: tuple[int, ...]
     labels: tuple[int | str, ...] | None
-    picture: tuple[int, int, int] | None = None
     layout: Layout = "dense"
     divisor: float | None = None
     others: tuple[KnownDataset, ...] = ()
@@ -254,11 +246,6 @@ class KnownDataset:
         """The first of its forms whose files end as a file does; itself where none does."""
         suffix = (path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix
         return next((form for form in self.forms if form.files and PurePath(form.files[0]).suffix == suffix), self)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of an example's features: that of the picture it is, or [features]."""
-        return self.picture or (self.features,)
 
     def locate(self, folders: Sequence[Path] | None = None) -> tuple[Path, Path | None]:
         """Find the training and the test examples: two files, or one path that holds both.
@@ -288,90 +275,39 @@ class KnownDataset:
         return self.locate(folders)[0] if not self.files or find_together(self.files, folders) else None
 
 
-def _libsvm(
-    name: str,
-    description: str,
-    files: tuple[str, ...],
-    sizes: tuple[int, int | None, int, int],
-    labels: tuple[int, ...] | None = (-1, 1),
-    picture: tuple[int, int, int] | None = None,
-    layout: Layout = "dense",
-) -> KnownDataset:
-    return KnownDataset(name, description, "libsvm", files, *sizes, labels, picture, layout)
-
-
 _TEN = tuple(range(10))
 
 
 def _cifar10() -> KnownDataset:
     """The published archives, what is unpacked of them, and a part of the pictures as JPEG."""
-    whole = KnownDataset(
-        "cifar10",
-        "colour photographs, 32 x 32",
-        "cifar10",
-        ("cifar-10-python.tar",),
-        *(50_000, 10_000, 3_072, 10),
-        NAMES,
-        (3, 32, 32),
-    )
+    published = ("cifar-10-python.tar",)
+    whole = KnownDataset("cifar10", "colour photographs, 32 x 32", "cifar10", published, (3, 32, 32), NAMES)
     part = replace(
         whole,
         description="colour photographs, 32 x 32: a subset of CIFAR-10 as JPEG, 1,000 + 200 a class",
         format="images",
         files=("cifar10-jpeg-12k.zip",),
-        train_examples=10_000,
-        test_examples=2_000,
     )
     unpacked = (replace(whole, files=files) for files in (PYTHON, ("cifar-10-binary.tar",), BINARY))
     return replace(whole, others=(*unpacked, part))
 
 
+_CENSUS = "census income (Adult), binary features"
+_FOREST = "forest cover, one type against the others, scaled to [0, 1]"
+_ENVELOPES = "handwritten digits from envelopes, 16 x 16, in [-1, 1]"
+_SIGNS = (-1, 1)
 _ALL = (
-    KnownDataset(
-        "digits",
-        "handwritten digits, 8 x 8, bundled",
-        "npz",
-        (),
-        *(1797, None, 64, 10),
-        _TEN,
-        (1, 8, 8),
-        divisor=16.0,
-    ),
-    KnownDataset(
-        "mnist",
-        "handwritten digits, 28 x 28",
-        "idx",
-        TRAIN + TEST,
-        *(60_000, 10_000, 784, 10),
-        _TEN,
-        (1, 28, 28),
-    ),
+    KnownDataset("digits", "handwritten digits, 8 x 8, bundled", "npz", (), (1, 8, 8), _TEN, divisor=16.0),
+    KnownDataset("mnist", "handwritten digits, 28 x 28", "idx", TRAIN + TEST, (1, 28, 28), _TEN),
     _cifar10(),
-    _libsvm("a9a", "census income (Adult), binary features", ("a9a", "a9a.t"), (32_561, 16_281, 123, 2)),
-    _libsvm("w8a", "web pages, binary features", ("w8a",), (49_749, None, 300, 2), layout="sparse"),
-    _libsvm("ijcnn1", "engine misfires", ("ijcnn1", "ijcnn1.t"), (49_990, 91_701, 22, 2)),
-    _libsvm(
-        "usps",
-        "handwritten digits from envelopes, 16 x 16, in [-1, 1]",
-        ("usps", "usps.t"),
-        (7_291, 2_007, 256, 10),
-        tuple(range(1, 11)),
-        picture=(1, 16, 16),
-    ),
-    _libsvm(
-        "covtype.binary",
-        "forest cover, one type against the others, scaled to [0, 1]",
-        ("covtype.libsvm.binary.scale",),
-        (581_012, None, 54, 2),
-        (1, 2),
-    ),
-    _libsvm("phishing", "phishing web sites", ("phishing",), (11_055, None, 68, 2), None),
-    _libsvm(
-        "real-sim",
-        "newsgroup articles, real against simulated",
-        ("real-sim",),
-        (72_309, None, 20_958, 2),
-        layout="sparse",
+    KnownDataset("a9a", _CENSUS, "libsvm", ("a9a", "a9a.t"), (123,), _SIGNS),
+    KnownDataset("w8a", "web pages, binary features", "libsvm", ("w8a",), (300,), _SIGNS, "sparse"),
+    KnownDataset("ijcnn1", "engine misfires", "libsvm", ("ijcnn1", "ijcnn1.t"), (22,), _SIGNS),
+    KnownDataset("usps", _ENVELOPES, "libsvm", ("usps", "usps.t"), (1, 16, 16), tuple(range(1, 11))),
+    KnownDataset("covtype.binary", _FOREST, "libsvm", ("covtype.libsvm.binary.scale",), (54,), (1, 2)),
+    KnownDataset("phishing", "phishing web sites", "libsvm", ("phishing",), (68,), None),
+    KnownDataset(
+        "real-sim", "newsgroup articles, real against simulated", "libsvm", ("real-sim",), (20_958,), _SIGNS, "sparse"
     ),
 )
 
