@@ -17,18 +17,19 @@ import hashlib
 import math
 import os
 import shlex
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from gossamer.deployment.owner.fingerprints import KEY_BYTES, content_of, examples_at, hashed
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import write_own
+from gossamer.keys.private_files import read_private
 from gossamer.privacy.accounting.filters import (
     NOTHING_PROVED,
     EitherFilter,
@@ -38,10 +39,9 @@ from gossamer.privacy.accounting.filters import (
     widest_order_of,
 )
 from gossamer.privacy.guarantees import remarks
-from gossamer.privacy.mechanisms import Counts, checked_counts, without_late
-from gossamer.privacy.streams.graph_bounds import AgentNoise
+from gossamer.privacy.mechanisms import without_late
 from gossamer.runtimes.storage.contents import Accepted, Content, Difference, KnownElsewhere, rename
-from gossamer.runtimes.storage.file import NotWritable, StorageError
+from gossamer.runtimes.storage.file import NotWritable
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, Spent
 from gossamer.runtimes.storage.receipts import Witnessed
 from gossamer.runtimes.storage.seal import newest_of
@@ -194,14 +194,7 @@ def _write(path: Path, key: bytes) -> None:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            content = file.read(4 * KEY_BYTES)
-    except OSError as error:
-        raise StorageError(f"{path}: the key of the ledger cannot be read: {error.strerror}") from None
-    if os.name == "posix" and mode & 0o077:
-        raise DataError(f"{path}: others may read this key (mode {mode:04o}, expected 0600); chmod 600 it")
+    content = read_private(path, what="key of the ledger", known="make a new one (gossamer data update --new-key)")
     try:
         key = bytes.fromhex(content.decode("ascii"))
     except ValueError:
@@ -394,20 +387,35 @@ class OwnedData:
             found.append(f"a new ledger, {place}, with its key {key_path(place)}: nothing counts as spent; keep both")
         return found
 
-    def ledger(self, run: str, node: str, plan: Counts, *, proved: bool = True, enforced: bool = True) -> DurableLedger:
+    def ledger(
+        self,
+        run: str,
+        node: str,
+        plan: Mapping[Any, int],
+        divergence: float | None = None,
+        entry: FilterEntry = NOTHING_PROVED,
+        terms: bytes | None = None,
+    ) -> DurableLedger:
         """The ledger of a node of a run, with the whole plan in it; of a run that goes on, with what it charged.
 
         Parameters
         ----------
         run, node : str
             Names.
-        plan : mapping of ReleaseKind to int
-            The most releases of each kind, fixed from public information.
-        proved : bool
-            Whether the run's guarantee has an epsilon. Without one the run spends everything, whatever noise its kinds
-            of releases have: what that noise is added to may move further than they say.
-        enforced : bool
-            Whether the node can make no other releases. Otherwise the run spends everything, however few are planned.
+        plan : mapping of ReleaseKind or AgentNoise to int
+            The most releases of each kind, fixed from public information; of an agent of a unit, the masked sums that
+            it adds noise to.
+        divergence : float, optional
+            Divergence at ``budget.order`` of all that the run reveals; by default that of the plan's kinds. Infinite
+            where the run has no epsilon, whatever noise its kinds have, since what that is added to may move further
+            than they say; or where nothing holds the node to its plan, however few are planned. Then everything is
+            spent.
+        entry : FilterEntry
+            The same as Gaussian differential privacy (`gossamer.sides.plan.SidePlan.revealed`), where the divergence is
+            given.
+        terms : bytes, optional
+            All that the divergence of an agent rests on. What its server releases of its data is counted by the server,
+            so that nothing here would tell another run of the same name from the one that was charged.
 
         Raises
         ------
@@ -420,42 +428,14 @@ class OwnedData:
         StorageError
             If it cannot be written.
         """
-        released = {kind: number for kind, number in checked_counts(plan).items() if number}
-        divergence = self.budget.renyi.spent(released) if enforced and (proved or not released) else math.inf
-        known = None if divergence < math.inf else divergence  # the ledger finds all but this by itself
-        return self.file.open(node, *self._account(run, node, divergence), plan, known)
-
-    def unit_share(
-        self,
-        run: str,
-        node: str,
-        divergence: float,
-        sums: Mapping[AgentNoise, int] | None = None,
-        terms: bytes = b"",
-        entry: FilterEntry = NOTHING_PROVED,
-    ) -> DurableLedger:
-        """The ledger of an agent of a unit, with all that the run will reveal of its data in it.
-
-        Parameters
-        ----------
-        run, node : str
-            Names; the node is the agent.
-        divergence : float
-            Divergence at ``budget.order``; see `gossamer.sides.plan.SidePlan.revealed`.
-        sums : mapping of AgentNoise to int, optional
-            Number of masked sums, by the noise that the agent adds to each of its updates.
-        terms : bytes
-            All that the divergence rests on. What its server releases of an agent's data is counted by the server, so
-            that nothing here would tell another run of the same name from the one that was charged.
-        entry : FilterEntry
-            The same as Gaussian differential privacy (`gossamer.sides.plan.SidePlan.revealed`).
-
-        Raises
-        ------
-        BudgetSpent, SpecError, StorageError
-            As for `ledger`.
-        """
-        return self.file.open(node, *self._account(run, node, divergence), sums or {}, divergence, entry, terms)
+        assert self._checked, "data are compared with what they were before anything is released from them"
+        if divergence is None and not self.budget.renyi.spent(plan) < math.inf:
+            divergence = math.inf  # the ledger finds all but this by itself
+        budget = admitting(self.budget)
+        if self.policy.without_privacy and divergence == math.inf:
+            budget = replace(budget, epsilon=math.inf)
+        # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
+        return self.file.open(node, self.name, f"{run}/{node}", budget, plan, divergence, entry, terms)
 
     @contextmanager
     def once_in(self, run: str, node: str) -> Iterator[None]:
@@ -489,14 +469,6 @@ class OwnedData:
     def close(self) -> None:
         """Give the ledger back."""
         self.file.close()
-
-    def _account(self, run: str, node: str, divergence: float) -> tuple[str, str, EitherFilter]:
-        assert self._checked, "data are compared with what they were before anything is released from them"
-        # Each node of a run pays for its own plan. Names of nodes have no stroke in them.
-        budget = admitting(self.budget)
-        if self.policy.without_privacy and not divergence < math.inf:
-            budget = replace(budget, epsilon=math.inf)
-        return self.name, f"{run}/{node}", budget
 
     def _known(self, content: Content, used: int | None) -> Content:
         """The part of a content that was accepted before, if others only came after it and it has all that are used."""

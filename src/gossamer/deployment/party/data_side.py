@@ -440,19 +440,19 @@ def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Led
     if charges.most is None:
         # What nothing is proved of has spent all that its data had left, and no number of releases is more than that:
         # nor is none, since nothing holds the node to what was planned.
-        owned.ledger(run, name, counts_of(side) or {}, proved=False, enforced=False)
+        owned.ledger(run, name, counts_of(side) or {}, math.inf)
         return MemoryLedger(name, charges)
 
     def opened(part: str) -> DurableLedger:
         """All that the run reveals is in the account before the party joins."""
-        proved = math.isfinite(agreed.plan.epsilons[name])
+        proved = math.isfinite(agreed.plan.epsilons[name]) or not any(charges.kinds.values())
         with _once_where_shared(agreed, side, owned):
             if charges.account is Account.RELEASES:
-                return owned.ledger(run, name, charges.kinds, proved=proved)
+                return owned.ledger(run, name, charges.kinds, None if proved else math.inf)
             # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
             revealed = side.revealed(Trust.SCOPE if _trusting(agreed, owned) else Trust.NOBODY)
             divergence = revealed.divergence(owned.budget.order, NeighboringRelation.REPLACE_ONE)
-            return owned.unit_share(run, name, divergence, charges.kinds, unit_terms(agreed, folder), revealed.entry)
+            return owned.ledger(run, name, charges.kinds, divergence, revealed.entry, unit_terms(agreed, folder))
 
     return charges.stored(name, owned.budget.relation, opened)
 

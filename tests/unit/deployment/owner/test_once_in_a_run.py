@@ -37,7 +37,7 @@ def enters(policy: Path, name: str, first: int, node: str, run: str = RUN) -> fl
     """The plan of a node is entered; the divergence of the data set."""
     with closing(opened(policy, name, first)) as owned:
         with owned.once_in(run, node):
-            owned.unit_share(run, node, 0.01, {NOISE: 1})
+            owned.ledger(run, node, {NOISE: 1}, 0.01, terms=b"")
         return owned.file.spent(name)
 
 
@@ -61,10 +61,10 @@ def test_of_two_that_come_at_once_one_goes_on_at_most(policy: Path) -> None:
     with closing(opened(policy, "wards", 0)) as owned:
         entering = owned.once_in(RUN, "a")
         with entering:
-            owned.unit_share(RUN, "a", 0.01, {NOISE: 1})
+            owned.ledger(RUN, "a", {NOISE: 1}, 0.01, terms=b"")
         with closing(opened(policy, "wards", 0)) as other:
             entering = owned.once_in(OTHER, "a")
             entering.__enter__()
-            other.unit_share(OTHER, "b", 0.01, {NOISE: 1})
+            other.ledger(OTHER, "b", {NOISE: 1}, 0.01, terms=b"")
             with pytest.raises(DataError, match="at b, and"):
                 entering.__exit__(None, None, None)

@@ -118,11 +118,11 @@ def test_two_nodes_of_one_run_pay_each_for_itself(opened: Open) -> None:
 def test_an_agents_share_is_its_units_whole_plan(opened: Open) -> None:
     data = opened()
     data.check()
-    assert data.unit_share("run", "agent", 0.9 * LEVEL, entry=FilterEntry(0.7)).owner == "agent"
+    assert data.ledger("run", "agent", {}, 0.9 * LEVEL, FilterEntry(0.7), b"").owner == "agent"
     with pytest.raises(BudgetSpent):
         data.ledger("two", "a", {KIND: FIT})
     with pytest.raises(BudgetSpent):
-        data.unit_share("three", "agent", math.inf)
+        data.ledger("three", "agent", {}, math.inf, terms=b"")
 
 
 def test_what_passes_is_within_the_policys_epsilon(opened: Open) -> None:
@@ -162,7 +162,7 @@ def test_a_run_without_privacy_spends_everything(opened: Open, folder: Path) -> 
     allowed.ledger("run", "a", {BARE: 2}).charge(BARE)
     with pytest.raises(BudgetSpent):
         allowed.ledger("last", "a", {KIND: 1})
-    allowed.unit_share("shared", "a", math.inf)
+    allowed.ledger("shared", "a", {}, math.inf, terms=b"")
 
 
 def test_noise_of_which_nothing_is_proved_spends_everything(opened: Open, folder: Path) -> None:
@@ -170,17 +170,17 @@ def test_noise_of_which_nothing_is_proved_spends_everything(opened: Open, folder
     data = opened()
     data.check()
     with pytest.raises(BudgetSpent):
-        data.ledger("run", "a", {KIND: 1}, proved=False)
+        data.ledger("run", "a", {KIND: 1}, math.inf)
     (folder / "policy.yaml").write_text(f"{POLICY}without_privacy: yes\n")
     allowed = opened()
     allowed.check()
-    allowed.ledger("none", "a", {KIND: 0}, proved=False)
+    allowed.ledger("none", "a", {KIND: 0})
     assert allowed.file.spent("wards") == 0.0
     allowed.ledger("proved", "a", {KIND: 1})
     with pytest.raises(SpecError, match="another plan"):
-        allowed.ledger("proved", "a", {KIND: 1}, proved=False)
+        allowed.ledger("proved", "a", {KIND: 1}, math.inf)
     for _ in range(2):
-        allowed.ledger("run", "a", {KIND: 2}, proved=False).charge(KIND)
+        allowed.ledger("run", "a", {KIND: 2}, math.inf).charge(KIND)
     assert allowed.file.spent("wards") == math.inf
 
 
@@ -189,7 +189,7 @@ def test_what_nothing_holds_to_its_plan_spends_everything_however_little_is_plan
     (folder / "policy.yaml").write_text(f"{POLICY}without_privacy: yes\n")
     data = opened()
     data.check()
-    data.ledger("run", "a", {KIND: 0}, proved=False, enforced=False)
+    data.ledger("run", "a", {KIND: 0}, math.inf)
     assert data.file.spent("wards") == math.inf
 
 
@@ -424,7 +424,7 @@ def test_the_key_is_for_its_owners_eyes_and_random(opened: Open, folder: Path, t
     file.close()
     assert bytes.fromhex(key.read_text()) != second
     key.chmod(0o640)
-    with pytest.raises(DataError, match=r"others may read this key \(mode 0640, expected 0600\)"):
+    with pytest.raises(CallerError, match=r"others may use this key of the ledger \(mode 0640, expected 0600\)"):
         opened()
 
 
@@ -510,9 +510,10 @@ def test_a_ledger_that_was_emptied_or_replaced_is_refused(
 
 def test_a_key_that_is_none_is_refused(opened: Open, folder: Path) -> None:
     opened().check()
-    for content in ("", "ab", "x" * 64, "ab" * 33):
+    digits = "expected 64 hexadecimal digits"
+    for content, said in (("", "found an empty file"), ("ab", digits), ("x" * 64, digits), ("ab" * 33, digits)):
         (folder / "policy.ledger.key").write_text(content)
-        with pytest.raises(DataError, match="expected 64 hexadecimal digits"):
+        with pytest.raises(CallerError, match=said):
             opened()
 
 
