@@ -230,6 +230,7 @@ def test_persons_with_several_rows_are_asked_about(new: Callable[..., str]) -> N
     assert "say --person subject --rows-per-person M, or --rows-per-person 1 if nobody has two" in said
     assert "say the most rows" in new("t.csv", f"{VISITS} --person subject")
     assert "persons with more, up to 4; raise it" in new("t.csv", f"{VISITS} --person subject --rows-per-person 3")
+    assert "persons with more, up to 4; raise it" in new("t.csv", f"{VISITS} --person subject --rows-per-person 1")
     assert new("t.csv", f"{VISITS} --person subject --rows-per-person 4") == ""
     assert (spec()["dataset"]["person"], spec()["budget"]["rows_per_person"]) == ("subject", 4)
     assert "may tell of all rows of a person" in Path("t.yaml").read_text()

@@ -537,7 +537,8 @@ def dataset_of(
     classes, known = classes_of(train.labels, settings), KNOWN.get(settings.name)
     if own_test is None:
         by_class = settings.task == "classification"
-        train, test = hold_out(settings.name, train, settings.test_fraction, by_class=by_class)
+        by_owner = settings.test_by == "owner"
+        train, test = hold_out(settings.name, train, settings.test_fraction, by_class=by_class, by_owner=by_owner)
     else:
         test = own_test
     warn_of_shared_persons(settings.name, train.persons, test.persons)

@@ -183,7 +183,9 @@ def require_finite(features: Features, place: Callable[[int, int], str]) -> None
     )
 
 
-def hold_out(name: str, examples: Labelled, fraction: float, *, by_class: bool) -> tuple[Labelled, Labelled]:
+def hold_out(
+    name: str, examples: Labelled, fraction: float, *, by_class: bool, by_owner: bool = False
+) -> tuple[Labelled, Labelled]:
     """Examples to train on and to test on.
 
     Parameters
@@ -196,16 +198,28 @@ def hold_out(name: str, examples: Labelled, fraction: float, *, by_class: bool) 
         Share that is held out for testing, in (0, 1); see `held_out`.
     by_class : bool
         Whether each class has that share held out.
+    by_owner : bool
+        Whether each owner has, whatever its classes, and one example at least.
 
     Raises
     ------
     DataError
-        If there are too few of them.
+        If there are too few of them, or nobody knows their owners.
     """
-    labels = examples.labels
-    tested = held_out(labels if by_class else np.zeros(len(labels)), fraction, examples.persons)
-    if examples.owners is not None:
-        tested = without_last(tested, examples.owners, examples.persons)
+    labels, owners = examples.labels, examples.owners
+    strata: npt.NDArray[Any] = labels if by_class else np.zeros(len(labels))
+    if by_owner:
+        if owners is None:
+            raise DataError(f"data set {name!r}: dataset.test_by: owner needs to know whose rows are; give an owner")
+        strata = owners
+    tested = held_out(strata, fraction, examples.persons, each=by_owner)
+    if owners is not None:
+        tested = without_last(tested, owners, examples.persons)
+        if by_owner and (bare := np.setdiff1d(owners, owners[tested])).size:
+            raise DataError(
+                f"data set {name!r}: dataset.test_by: owner expects two rows or more of each owner, of two persons "
+                f"where persons are known, found too few of {bare[0]}; leave these out, or test_by"
+            )
     if not tested.any():
         whole = "" if examples.persons is None else ", with all examples of a person,"
         raise DataError(
@@ -215,7 +229,9 @@ def hold_out(name: str, examples: Labelled, fraction: float, *, by_class: bool) 
     return examples.take(~tested), examples.take(tested)
 
 
-def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners | None = None) -> npt.NDArray[np.bool_]:
+def held_out(
+    strata: npt.NDArray[np.generic], fraction: float, persons: Owners | None = None, *, each: bool = False
+) -> npt.NDArray[np.bool_]:
     """Whether each example is kept for testing, [n]: ``floor(fraction * size)`` of each stratum, always the same.
 
     Parameters
@@ -227,6 +243,8 @@ def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners |
     persons : ndarray [n], optional
         Person that each example is about. All of a person's examples are then held out or none, and a person belongs to
         the stratum of its first example; of each stratum as many are held out as fit.
+    each : bool
+        Whether one is held out of each stratum at least, where it has another one, or another person.
 
     Notes
     -----
@@ -237,12 +255,12 @@ def held_out(strata: npt.NDArray[np.generic], fraction: float, persons: Owners |
     size = len(strata)
     keys = np.frombuffer(hashlib.shake_128(b"gossamer test split").digest(8 * size), "<u8")
     if persons is not None:
-        return _persons_held_out(strata, fraction, persons, keys)
+        return _persons_held_out(strata, fraction, persons, keys, each)
     _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
     order = np.lexsort((keys, stratum))
     rank = np.empty(size, np.int64)
     rank[order] = np.arange(size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray(rank < _quotas(counts, fraction)[stratum])
+    return np.asarray(rank < np.maximum(_quotas(counts, fraction), each & (counts > 1))[stratum])
 
 
 def without_last(tested: npt.NDArray[np.bool_], owners: Owners, persons: Owners | None = None) -> npt.NDArray[np.bool_]:
@@ -265,7 +283,7 @@ def _quotas(counts: npt.NDArray[np.int64], fraction: float) -> npt.NDArray[np.in
 
 
 def _persons_held_out(
-    strata: npt.NDArray[np.generic], fraction: float, persons: Owners, keys: npt.NDArray[np.uint64]
+    strata: npt.NDArray[np.generic], fraction: float, persons: Owners, keys: npt.NDArray[np.uint64], each: bool
 ) -> npt.NDArray[np.bool_]:
     _, first, person, rows = np.unique(persons, return_index=True, return_inverse=True, return_counts=True)
     _, stratum = np.unique(strata[first], return_inverse=True)
@@ -275,6 +293,10 @@ def _persons_held_out(
         if rows[number] <= left[stratum[number]]:
             left[stratum[number]] -= rows[number]
             chosen[number] = True
+    bare = each & (np.bincount(stratum) > 1) & (np.bincount(stratum, weights=chosen) == 0)
+    for number in np.argsort(keys[first]):
+        chosen[number] |= bare[stratum[number]]
+        bare[stratum[number]] = False
     return np.asarray(chosen[person])
 
 

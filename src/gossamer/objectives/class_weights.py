@@ -18,13 +18,17 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from gossamer.data.columns import texts_as_keys
 from gossamer.errors import SpecError
 
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-ClassWeight = Literal["balanced"] | Annotated[dict[str, Weight], BeforeValidator(texts_as_keys)]
+ClassWeight = Annotated[
+    Annotated[Literal["balanced"], Tag("[name]")]
+    | Annotated[dict[str, Weight], BeforeValidator(texts_as_keys), Tag("[weights]")],
+    Discriminator(lambda given: "[weights]" if isinstance(given, Mapping) else "[name]"),
+]
 """Weight of each class by its label, 1 where it says none; or the one that the prevalence asks for."""
 
 Numbers = npt.NDArray[np.float64]

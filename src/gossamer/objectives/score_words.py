@@ -160,7 +160,22 @@ def commonest(found: Assessment) -> str:
 
 
 def warnings_of(found: Assessment) -> list[str]:
-    """Lines on what may help a model that is no better than a constant; none of few examples."""
+    """Lines on what scores cannot tell, and on what may help a model that is no better than a constant."""
+    return [*_one_sided(found.get("of_one_class", ())), *_advice(found)]
+
+
+def _one_sided(owners: Sequence[str]) -> list[str]:
+    if not owners:
+        return []
+    more = f" and {counted(len(owners) - 1, 'other')}" if owners[1:] else ""
+    return [
+        f"all held-out rows of {owners[0]}{more} are of one class, so nothing tells how the model ranks there; hold "
+        "out more (dataset.test_fraction), or rows of both"
+    ]
+
+
+def _advice(found: Assessment) -> list[str]:
+    """Advice on a model that is no better than a constant; none of few examples."""
     if not found or found["rows"] < _ENOUGH or found["better"] is None:
         return []
     figures, more = found["figures"], "train longer, or take a larger budget or more rows"

@@ -226,10 +226,7 @@ class ScoredSample:
             If there are no probabilities of two classes, a cost has another name, or it is no number above 0.
         """
         self._check_probable("a cost")
-        if unknown := sorted(set(cost) - set(_COSTS)):
-            raise CallerError(f"cost: expected {' or '.join(_COSTS)}, found {shortened(unknown[0])}; correct it")
-        if wrong := [value for value in cost.values() if not 0 < real_number(value) < math.inf]:
-            raise CallerError(f"cost: expected numbers above 0, found {shortened(wrong[0])}; correct it")
+        check_costs(cost)
         missed, alarmed = (float(cost.get(name, 1.0)) for name in _COSTS)
         assert self.likely is not None
         order = np.argsort(-self.likely[:, 1], kind="stable")
@@ -247,6 +244,14 @@ class ScoredSample:
             "constant_cost": float(min(costs[0], costs[-1]) / len(ill)),
             **dict(zip(_COSTS, (missed, alarmed))),
         }
+
+
+def check_costs(cost: Mapping[str, float]) -> None:
+    """Raise `CallerError` if a cost has another name, or is no number above 0."""
+    if unknown := sorted(set(cost) - set(_COSTS)):
+        raise CallerError(f"cost: expected {' or '.join(_COSTS)}, found {shortened(unknown[0])}; correct it")
+    if wrong := [value for value in cost.values() if not 0 < real_number(value) < math.inf]:
+        raise CallerError(f"cost: expected numbers above 0, found {shortened(wrong[0])}; correct it")
 
 
 MOST_GROUPS = 50

@@ -30,7 +30,7 @@ from gossamer.extras import install_line
 from gossamer.files import write_own
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.score_words import Assessment, warnings_of
-from gossamer.objectives.scores import ScoredSample, named_of
+from gossamer.objectives.scores import ScoredSample, check_costs, named_of
 from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt
 from gossamer.vectors import unpack
 
@@ -516,11 +516,10 @@ class Model(Mapping[str, FloatArray]):
             no better than one that says the same of every row.
         """
         require_counts(least=least)
+        check_costs(cost or {})
         columns = [by] if isinstance(by, str) else [*by]
         found = read(self.card.data, rows, targets, labelled=True, beside=columns)
         assert found.targets is not None
-        if found.outside:
-            warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
         scored = self.objective.evaluate(self.vector[None], Split(found.features, found.targets))
         scores = self.objective.scores(self.vector, found.features)
         sample = sample_of(self.card, scores, found.targets, _persons(self.card.data, found))
@@ -531,7 +530,8 @@ class Model(Mapping[str, FloatArray]):
         assessed = sample.assess(threshold)
         if columns:
             more["groups"] = {name: sample.grouped(found.beside[name], name, threshold, least) for name in columns}
-        for line in warnings_of(assessed):
+        # What is wrong with the call is said before, and alone.
+        for line in ([_clipped(found.outside, found.count)] if found.outside else []) + warnings_of(assessed):
             warnings.warn(line, RunWarning, stacklevel=2)
         return {"rows": found.count, "loss": float(scored.loss[0]), **assessed, **more}
 

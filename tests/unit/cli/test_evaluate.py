@@ -99,12 +99,19 @@ def test_rows_of_one_class_are_said_to_be(place: Path, tmp_path: Path, capsys: p
         (["--by", "age"], "by: expected a column of at most 50 groups, found"),
     ],
 )
-def test_mistakes_get_a_line(place: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.filterwarnings("always::gossamer.RunWarning")
+def test_mistakes_get_a_line(
+    place: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.csv"  # of which one is outside of its range, which would be said of a right call
+    head, _, *others = (place / "rows.csv").read_text().splitlines()
+    rows.write_text("\n".join([head, "150,a,1", *others]))
     try:
-        code = main(["evaluate", str(place / "run"), str(place / "rows.csv"), *options])
+        code = main(["evaluate", str(place / "run"), str(rows), *options])
     except SystemExit as end:
         code = end.code  # type: ignore[assignment]
     printed = capsys.readouterr()
     assert code == 2
     assert said in printed.err
+    assert "warning" not in printed.err
     assert printed.out == ""

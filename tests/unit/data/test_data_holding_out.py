@@ -109,3 +109,37 @@ def test_a_split_of_the_readers_own_that_shares_persons_warns(tmp_path: Path) ->
         load_dataset(settings_)
     visits(test, range(9, 12))
     load_dataset(settings_)  # without a word
+
+
+def by_owner(tmp_path: Path, rows: list[str], **more: object) -> DatasetSettings:
+    (tmp_path / "t.csv").write_text("\n".join(["age,ward,who,ill", *rows]) + "\n")
+    columns = {"columns": {"age": [0, 100]}, "target": "ill", "labels": ["no", "yes"], "owner": "ward"}
+    return DatasetSettings(name="t", path=tmp_path / "t.csv", test_by="owner", **{**columns, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_each_owner_has_examples_to_test_on_and_to_train_on(tmp_path: Path, persons: bool) -> None:
+    """Of each its share rounded down, but one at least: 0.2 of 2, 4, 10 and 100 rows."""
+    sizes = {"a": 2, "b": 4, "c": 10, "d": 100}
+    rows = [
+        f"{n % 90},{ward},{ward}{n // 2},{'yes' if n == 0 else 'no'}"
+        for ward, many in sizes.items()
+        for n in range(many)
+    ]
+    found = load_dataset(by_owner(tmp_path, rows))
+    assert Counter(found.test_owners.tolist()) == {"a": 1, "b": 1, "c": 2, "d": 20}  # type: ignore[union-attr]
+    if persons:  # of two rows each, of whom one is held out where two rows are more than fit
+        rows = [row for row in rows if ",a," not in row]
+        found = load_dataset(by_owner(tmp_path, rows, person="who"))
+        assert Counter(found.test_owners.tolist()) == {"b": 2, "c": 2, "d": 20}  # type: ignore[union-attr]
+        assert not {*found.test_persons.tolist()} & {*found.persons.tolist()}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({}, "expects two rows or more of each owner"), ({"owner": None}, "needs to know whose rows are")],
+)
+def test_owners_of_too_few_rows_are_refused(tmp_path: Path, more: dict[str, None], said: str) -> None:
+    rows = ["30,a,x,no", "31,b,y,yes", "32,b,z,no", "33,b,w,yes"]
+    with pytest.raises(DataError, match=said):
+        load_dataset(by_owner(tmp_path, rows, **more))

@@ -369,6 +369,22 @@ def test_groups_are_counted_apart_at_no_further_epsilon(
     assert verify(tmp_path / "out")["follows"]
 
 
+@pytest.mark.parametrize("released", [True, False])
+def test_a_party_whose_held_out_rows_are_of_one_class_is_said(
+    released: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{n % 100},w{n % 3},{'yes' if n % 5 < 2 and n % 3 else 'no'}" for n in range(300)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,ward,died", *lines]) + "\n")
+    dataset = {**TABLE["dataset"], "path": str(tmp_path / "t.csv"), "columns": {"age": [0, 100]}}
+    spec = {**TABLE, "dataset": dataset, "evaluation": SPEC["evaluation"] if released else {}}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "out")]) == 0
+    party = "node-0" if released else "w0"
+    assert f"warning: all held-out rows of {party} are of one class, so" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("group", ["age", "ward", "nothing"])
 def test_a_group_that_is_no_declared_category_is_refused(group: str, table: Path) -> None:
     spec = {**TABLE, "dataset": {**TABLE["dataset"], "path": str(table)}}

@@ -286,6 +286,21 @@ def named_groups(prepared: Prepared) -> dict[str, npt.NDArray[np.str_]]:
     return {name: np.array(texts)[grouped(prepared)]}
 
 
+def of_one_class(prepared: Prepared) -> list[str]:
+    """Owners, or parties that release something of them, whose held-out examples are of one class alone."""
+    dataset = prepared.dataset
+    whose: Any = dataset.test_owners
+    if prepared.experiment.evaluation.release is not None:
+        whose = np.empty(len(dataset.test), np.object_)
+        for name, own in rows_of(prepared).items():
+            whose[own.rows] = name.removesuffix(_SUFFIX)
+    if dataset.classes is None or whose is None:
+        return []
+    names, number = np.unique(whose, return_inverse=True)
+    pairs = np.unique(np.column_stack([number, dataset.test.targets.astype(np.int64)]), axis=0)
+    return [str(name) for name in names[np.bincount(pairs[:, 0]) == 1]]
+
+
 def grouped(prepared: Prepared) -> IndexArray:
     """Number of the group of each test example, read off the features that its column was made into."""
     features: Any = prepared.dataset.test.features

@@ -17,7 +17,7 @@ from gossamer.algorithms.table import registered_as
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import Layout
 from gossamer.errors import counted
-from gossamer.experiment.preparation.held_out import named_groups
+from gossamer.experiment.preparation.held_out import named_groups, of_one_class
 from gossamer.experiment.preparation.planning import problem_of, proved
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import best_model, decisive, deviations, units_of
@@ -122,10 +122,10 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
 
 
 def scores_of(prepared: Prepared, model: npt.NDArray[Any]) -> Assessment:
-    """Scores of a model on the test examples, with intervals, and those of the groups that the spec names."""
-    data = prepared.dataset
-    groups = named_groups(prepared)
-    return assessed(card_of(prepared), prepared.objective, model, data.test, data.test_persons, groups)
+    """Scores of a model on the test examples, with intervals, those of groups, and owners who have one class alone."""
+    data, groups = prepared.dataset, named_groups(prepared)
+    found = assessed(card_of(prepared), prepared.objective, model, data.test, data.test_persons, groups)
+    return {**found, "of_one_class": alone} if found and (alone := of_one_class(prepared)) else found
 
 
 def _declared(prepared: Prepared) -> Declaration:

@@ -261,7 +261,9 @@ def _rest(given: Draft) -> dict[str, Any]:
         optimizer="" if given.private else "  optimizer: {name: momentum, momentum: 0.9}\n",
         clip=rules.clip,
         whom="one of its rows" if given.rows_per_person == 1 else "all rows of a person",
-        persons="" if given.rows_per_person == 1 else _PERSONS.format(rows=given.rows_per_person),
+        persons=""
+        if given.person is None and given.rows_per_person == 1
+        else _PERSONS.format(rows=given.rows_per_person),
         epsilon=f"{given.epsilon:g}",
         delta=_value(delta_of(given.rows) if given.delta is None else given.delta),
         which=f"at most a tenth of 1 over the {given.rows:,} rows" if given.delta is None else "as asked for",
