@@ -117,11 +117,6 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
             "dataset.scale: private is for simulations, and parties of a federation agree on ranges before they "
             "start: declare one for age under dataset.columns; leave it out",
         ),
-        (
-            "evaluation={release: private, epsilon: 0.5}",
-            "evaluation.release: private is for simulations, and deployed parties tell nobody how their test examples "
-            "are scored; leave it out",
-        ),
     ],
 )
 def test_what_parties_would_have_to_agree_on_in_the_run_is_for_simulations(

@@ -57,7 +57,7 @@ class Noting(Laboratory):
         found = super().ledger(name, plan)
         if not isinstance(found, MemoryLedger):
             self.receipts[name] = self._disk._file.receipts(self._disk._name, name)  # as a process finds them
-            self.receipts[name].begin(plan, identity(name).public_key.raw.hex())
+            self.receipts[name].begin({name: plan}, identity(name).public_key.raw.hex())
         return found
 
     def charged(self, name: str, task: Any, receipt: Receipt, charge: Callable[[Receipt], int]) -> int:

@@ -8,6 +8,7 @@ algorithm makes a `Plan` of the problem, whatever it is that nodes release.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -36,7 +37,7 @@ from gossamer.privacy.mechanisms import (
 )
 from gossamer.privacy.streams.graph_bounds import ModelLengths
 from gossamer.section import Composite, Section
-from gossamer.sides.plan import Nothing, SidePlan
+from gossamer.sides.plan import Nothing, Samples, SidePlan
 from gossamer.topology.graphs import Graph
 from gossamer.vectors import Part, Public
 
@@ -605,6 +606,8 @@ class Plan:
         ledgers -> the largest epsilon of what has been released so far, or None: a reading, not a guarantee.
     lengths : ModelLengths or None
         Lengths that models of an honest run can have, where somebody relies on it.
+    held_out : Samples, optional
+        The most that is said of each party's held-out examples, after the run.
     """
 
     stop: StopSettings
@@ -621,6 +624,7 @@ class Plan:
     words: Words
     spent: Callable[[Iterable[Any]], float | None] = field(repr=False, compare=False)
     lengths: ModelLengths | None = None
+    held_out: Samples | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -638,6 +642,25 @@ class Plan:
     def side(self, name: str) -> SidePlan:
         """Plan of what leaves party ``name``, at most: nothing of a server that is charged nothing."""
         return self.sides.get(name) or Nothing()
+
+    def counts(self, name: str) -> Counts | None:
+        """Most releases of party ``name`` of each kind, of held-out examples too; None where kinds are not counted.
+
+        Raises
+        ------
+        SpecError
+            If held-out examples are told of by a party that is not held to numbers of releases by kind.
+        """
+        charges = self.side(name).charges()
+        found = None if charges is None else charges.counts
+        if self.held_out is None:
+            return found
+        if charges is None or found is None or not charges.held:
+            raise SpecError(
+                "evaluation.release: private is deployed where each party's own releases are counted and have noise, "
+                f"which {name}'s are not: agents, members of masked sums and clients of a trusted server; leave it out"
+            )
+        return Counter(found) + Counter(self.held_out.kinds)
 
     def describe(self) -> dict[str, Any]:
         """The noise that nodes have in common, as plain data."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import counted
@@ -228,6 +229,20 @@ def epsilon(value: float | None) -> str:
     from gossamer.privacy.guarantees import rounded_up
 
     return "none" if value is None or math.isinf(value) else rounded_up(value)
+
+
+def private_evaluation(found: Mapping[str, Any] | None) -> str:
+    """Figures that parties have released of held-out examples: of all together, and of each."""
+    from gossamer.objectives.released_scores import evaluation_lines
+
+    if not found:
+        return ""
+    at = found["epsilon"]
+    noise = "of which nothing is guaranteed" if at is None else f"with noise of epsilon {epsilon(at)}"
+    return f"\n{wrapped(chr(10).join([*islice(evaluation_lines(found, noise), 1 + _EVALUATED)]))}\n"
+
+
+_EVALUATED = 21  # lines of private figures
 
 
 def node_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

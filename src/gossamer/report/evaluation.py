@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.objectives.score_words import LABELS, shown
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import NOTHING, PageSection
@@ -28,16 +29,30 @@ def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSectio
 
     In public without those of which nothing is guaranteed: without noise they are exact scores on test examples.
     """
-    found = {
-        record.name: one
-        for record in records
-        if (one := record.summary.get("private_evaluation")) and not (public and one["epsilon"] is None)
-    }
+    found = {name: one for name, one in _released(records).items() if one and not (public and one["epsilon"] is None)}
     if not found:
         return None
-    tables = {name: [_row("all parties", one["figures"]), *_parts(one)] for name, one in found.items()}
+    tables = {
+        name: [_row("these parties" if one.get("missing") else "all parties", one["figures"]), *_parts(one)]
+        for name, one in found.items()
+    }
     epsilons = {name: None if one["epsilon"] is None else rounded_up(one["epsilon"]) for name, one in found.items()}
-    return PageSection("evaluation", "Private evaluation", (), "evaluation.html", {"tables": tables, "noise": epsilons})
+    missing = {name: one["missing"] for name, one in found.items() if one.get("missing")}
+    values = {"tables": tables, "noise": epsilons, "missing": missing}
+    return PageSection("evaluation", "Private evaluation", (), "evaluation.html", values)
+
+
+def _released(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Figures by run; of parties of one deployed run together, made of what each has in its folder."""
+    found: dict[str, Any] = {}
+    parts: dict[str, list[ReleasedScores]] = {}
+    for record in records:
+        told = record.summary.get("private_evaluation")
+        if told and (own := ReleasedScores.read(record.path)) is not None:
+            parts.setdefault(f"run {own.run}", []).append(own)
+        elif told:
+            found[record.name] = told
+    return found | {name: ReleasedScores.together(of).summary() for name, of in parts.items()}
 
 
 def _parts(found: Mapping[str, Any]) -> list[dict[str, str]]:

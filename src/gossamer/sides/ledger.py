@@ -305,9 +305,14 @@ class StoredLedger(Ledger):
     """
 
     def __init__(self, owner: str, accounts: Mapping[str, Any], charges: Charges) -> None:
-        found = ((name, account.counts) for name, account in accounts.items())
-        super().__init__(owner, charges, {(name, k) if name else k: n for name, of in found for k, n in of.items()})
+        found = [(name, k, n) for name, account in accounts.items() for k, n in account.counts.items()]
+        # An account may be for releases of another kind, too, which another ledger counts; see `beside`.
+        super().__init__(owner, charges, {(name, k) if name else k: n for name, k, n in found if k in charges.kinds})
         self._accounts = accounts
+
+    def beside(self, owner: str, charges: Charges) -> StoredLedger:
+        """Ledger of releases of other kinds, which the same accounts were opened for."""
+        return StoredLedger(owner, self._accounts, charges)
 
     def charge(self, receipt: Receipt) -> int:
         """Charge one release; it is durable when this returns.

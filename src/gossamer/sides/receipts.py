@@ -11,7 +11,7 @@ there. The last line has the whole state, the *head*, and the party's signature 
 | `law` | a law, by which releases are made; laws are numbered from 0 |
 | `party` | how many releases of each law it may make, whom that protects and from whom: its plan, before the first |
 | `of` | a release, once it is charged and before anything is drawn: whose, its number, query, law, clip and time |
-| `guarantee` | SHA-256 of what `guarantee.json` says |
+| `guarantee` | SHA-256 of what `guarantee.json` says, and of a deployed party's `evaluation.json` |
 | `head` | the end |
 
 Parties with equal plans have one line, with a list of their names. Of a population that one loop computes, so have
@@ -178,9 +178,12 @@ class Book(Noting, Kept):
             self._receipt_lines(lines, *one)
         return "".join(lines)
 
-    def ended(self, sign: Callable[[bytes], bytes] | None = None, card: str | None = None) -> tuple[str, Head]:
-        """The last lines, and the end; ``sign`` signs a head by the key, and ``card`` is the guarantee's digest."""
-        named = "" if card is None else self._chain.of({"guarantee": card})
+    def ended(
+        self, sign: Callable[[bytes], bytes] | None = None, card: str | None = None, evaluation: str | None = None
+    ) -> tuple[str, Head]:
+        """The last lines, and the end; ``sign`` signs a head by the key, and the others are digests of files."""
+        told = {} if evaluation is None else {"evaluation": evaluation}
+        named = "" if card is None else self._chain.of({"guarantee": card, **told})
         state = self._chain.state
         found = Head(sum(self._numbers.values()), state.hex())
         signature = {} if sign is None else {"signature": sign(state).hex()}

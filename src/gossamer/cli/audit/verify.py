@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from gossamer.cli.printing import answered, say
 
+RECEIPTS, FILE = "receipts.jsonl", "evaluation.json"
 _MOST = 5
 """Names of parties in a line."""
 
@@ -22,8 +25,10 @@ def verify_command(options: argparse.Namespace) -> int:
         if missing := _missing(place, options.guarantee):
             raise Unreadable(missing)
         found = verify(place, options.guarantee)
+        if place.is_dir() and (wrong := _other_evaluation(place)):
+            found |= {"wrong": [*found["wrong"], wrong], "follows": False}
     except Unreadable as why:
-        receipts = place / "receipts.jsonl" if place.is_dir() else place
+        receipts = place / RECEIPTS if place.is_dir() else place
         said = f"{receipts}: not receipts of a run: {why}" if str(why).startswith("line ") else str(why)
         say(_plain(f"gossamer verify: {said}"))
         return 2
@@ -34,7 +39,7 @@ def _missing(place: Path, guarantee: Path | None) -> str | None:
     """A line about a file that is to be read and is not there; None if all are."""
     if not place.exists():
         return f"{place}: there is no such file or folder; name the results folder of a run, or a file with receipts"
-    if place.is_dir() and not (place / "receipts.jsonl").exists():
+    if place.is_dir() and not (place / RECEIPTS).exists():
         return (
             f"{place}: expected receipts.jsonl there, found none; name the results folder of a run that has ended, or, "
             "of an agent whose server adds the noise, that server's"
@@ -48,6 +53,15 @@ def _missing(place: Path, guarantee: Path | None) -> str | None:
             "the folder"
         )
     return None
+
+
+def _other_evaluation(folder: Path) -> str | None:
+    """Reason why released histograms are not those that the receipts end with; None if they are, or end with none."""
+    last = (json.loads(line) for line in (folder / RECEIPTS).read_text("utf-8").splitlines()[-2:])
+    digest, file = next((one["evaluation"] for one in last if "evaluation" in one), None), folder / FILE
+    if digest is None or (file.is_file() and sha256(file.read_bytes()).hexdigest() == digest):
+        return None
+    return f"{FILE} is not what was released by these receipts, or is missing; ask the party for its copy"
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

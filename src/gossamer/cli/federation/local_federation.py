@@ -26,9 +26,9 @@ import yaml
 
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.cli.logs import LOG, live
-from gossamer.cli.printing import answered, epsilon, judgement, say, table, warn, wrapped
+from gossamer.cli.printing import answered, epsilon, judgement, private_evaluation, say, table, warn, wrapped
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, left_out, own_code
 from gossamer.deployment.founding.founding import found
@@ -39,6 +39,7 @@ from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.reporting import tested
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, GossamerError, SpecError
+from gossamer.experiment.preparation.held_out import SUFFIX, rows_of
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.results_folder import to_json
@@ -48,6 +49,7 @@ from gossamer.experiment.specs.spec_file import write_spec
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
+from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.objectives.score_words import said_first, warnings_of
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation, without_late
@@ -107,6 +109,10 @@ POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
 _LOOK = 0.2
 
 
+def _rows(split: Split, rows: IndexArray) -> Split:
+    return Split(split.features[rows], split.targets[rows])
+
+
 @dataclass(frozen=True)
 class LocalOutcome:
     """Outcome of a federation on one machine.
@@ -121,12 +127,15 @@ class LocalOutcome:
         Metrics of the run's model on the test examples, as in a simulation.
     model : ndarray, optional
         Model of the run, where all parties came to an end.
+    evaluation : mapping
+        Figures of what parties have released of their held-out examples; empty where there is none.
     """
 
     summaries: Mapping[str, dict[str, Any]]
     failed: Mapping[str, str]
     metrics: Mapping[str, float]
     model: FloatArray | None = None
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -170,7 +179,15 @@ class LocalFederation:
                 "dataset.person: persons have examples at several parties, who cannot see that of each other, so no "
                 "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
             )
+        if prepared.experiment.evaluation.group is not None:
+            raise SpecError(
+                "evaluation.group: parties on one machine get features without names of columns; leave it out, or "
+                "found a federation of parties with tables (gossamer federation new)"
+            )
         plan = plan_run(prepared)
+        for name in prepared.names:
+            plan.counts(name)  # or the parties would refuse the invitation
+        held_out = {} if plan.held_out is None else rows_of(prepared)
         dataset = shard_settings(prepared.dataset)
         sizes = prepared.shard_sizes
         text = write_spec(prepared.experiment.model_copy(update={"dataset": dataset}))
@@ -178,9 +195,10 @@ class LocalFederation:
         members = tuple(member.name for member in founded.invitation.members)
         federation = cls(folder, prepared, plan, members, founded.organiser.fingerprint)
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
-            own = Split(prepared.dataset.train.features[shard], prepared.dataset.train.targets[shard])
+            own, tested = _rows(prepared.dataset.train, shard), held_out.get(f"{name}{SUFFIX}")
             persons = None if prepared.dataset.persons is None else prepared.dataset.persons[shard]
-            write_party_file(folder / name / DATA, own, prepared.dataset, persons=persons)
+            test = None if tested is None else _rows(prepared.dataset.test, tested.rows)
+            write_party_file(folder / name / DATA, own, prepared.dataset, test, persons)
             write_own(folder / name / POLICY, policy_for(prepared, plan, founded.invitation, name))
         return federation
 
@@ -277,10 +295,12 @@ class LocalFederation:
                 summaries[name] = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
             else:
                 failed[name] = status.get("why") or status["state"]
+        found = [one for name in self.members if (one := ReleasedScores.read(self.folder / name / STATE)) is not None]
+        evaluation = ReleasedScores.together(found).summary() if found else {}
         if failed:
-            return LocalOutcome(summaries, failed, {})
+            return LocalOutcome(summaries, failed, {}, None, evaluation)
         model = self.model()
-        return LocalOutcome(summaries, {}, self.metrics(model), model)
+        return LocalOutcome(summaries, {}, self.metrics(model), model, evaluation)
 
     def nodes(self) -> dict[str, Node]:
         """The nodes as their stores have them; while no process runs."""
@@ -333,6 +353,7 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
         warn(warnings_of(document["scores"]))
         write_own(out / CARD, card.to_json(indent=2) + "\n")
         write_own(out / ARRAYS, saved(found.model, card))
+    document |= {"private_evaluation": dict(found.evaluation)} if found.evaluation else {}
     document |= ended | {"failed": dict(found.failed)}
     write_own(out / "summary.json", to_json(all_finite(document), indent=2) + "\n")
     report = _report(document)
@@ -362,8 +383,9 @@ def _report(document: Mapping[str, Any]) -> str:
     scores = document.get("scores", {})
     judged = "".join(f"\n{wrapped(line)}\n" for line in said_first(scores))
     tested = f"\n\n{judgement(scores)}" if scores else ""
+    evaluated = private_evaluation(document.get("private_evaluation"))
     return (
-        f"{judged}\n{table(rows)}\n\nmodel of the run: {metrics}{tested}\n\n{guarantees}\n\n"
+        f"{judged}\n{table(rows)}\n\nmodel of the run: {metrics}{tested}\n{evaluated}\n{guarantees}\n\n"
         f"Folder: {document['folder']}\n"
         f"Next: gossamer report {shlex.quote(document['folder'])}/*/{STATE}"
     )

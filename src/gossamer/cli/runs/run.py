@@ -29,6 +29,7 @@ from gossamer.cli.printing import (
     judgement,
     node_table,
     print_json,
+    private_evaluation,
     say,
     table,
     warn,
@@ -244,7 +245,7 @@ def _report(result: Result, words: Words, repeated: Path | None) -> str:
         f"{counted(summary['updates'], words.made)} and sent {counted(summary['messages'], 'message')} in "
         f"{summary['virtual_seconds']:g} virtual seconds ({result.timing['run_seconds']:.1f} s here)\n"
         f"{describe_row(result.metrics[-1], words)}\n{tested}"
-        f"{_personal(summary.get('personalisation'))}{_held_out(summary.get('private_evaluation'))}\n"
+        f"{_personal(summary.get('personalisation'))}{private_evaluation(summary.get('private_evaluation'))}\n"
         f"{node_table((words.party, 'releases', 'epsilon planned'), rows)}{below(words)}\n\n"
         f"{guarantees(result.guarantee, result.guarantees)}\n\n"
         f"{_claims(summary['privacy']['claims'])}"
@@ -260,24 +261,6 @@ def _of_nobody(words: Words, own: Mapping[str, float] | None) -> str:
     if own is None:
         return f"{said}."
     return f"{said}; their own have an area under the ROC curve of {own['auroc']:.3f} (worst {own['worst_auroc']:.3f})."
-
-
-def _held_out(found: dict[str, Any] | None) -> str:
-    """Figures that parties have released of held-out examples: of all together, and of each."""
-    from gossamer.objectives.noisy_figures import in_words
-
-    if found is None:
-        return ""
-    each = found["parties"] if len(found["parties"]) > 1 else {}
-    figures = {"all": found["figures"], **found.get("groups", {}), **each}
-    lines = [f"  - {name}: {in_words(one)}" for name, one in figures.items()]
-    at = found["epsilon"]
-    noise = "of which nothing is guaranteed" if at is None else f"with noise of epsilon {epsilon(at)}"
-    head = f"Private evaluation, of histograms of scores that each party released once, {noise} (95 % intervals):"
-    return f"\n{wrapped(chr(10).join([head, *lines[:_SHOWN]]))}\n"
-
-
-_SHOWN = 21  # lines of private figures
 
 
 def _personal(found: dict[str, Any] | None) -> str:

@@ -191,7 +191,7 @@ def with_start(experiment: Experiment, **changes: Any) -> Experiment:
 
 def check_deployed(experiment: Experiment) -> None:
     """Raise SpecError if the spec wants what only a simulation has: draws that can be repeated, or a common clock."""
-    compute, name = experiment.compute, experiment.algorithm.name
+    compute, name, released = experiment.compute, experiment.algorithm.name, experiment.evaluation.release is not None
     for found, key, why in (
         (
             experiment.reproducible,
@@ -225,9 +225,14 @@ def check_deployed(experiment: Experiment) -> None:
             "dataset.columns",
         ),
         (
-            experiment.evaluation.release is not None,
-            "evaluation.release: private",
-            "deployed parties tell nobody how their test examples are scored",
+            released and not experiment.private,
+            "evaluation.release: private without noise",
+            "deployed parties tell nobody exactly how their test examples are scored",
+        ),
+        (
+            released and experiment.budget is not None and experiment.budget.rows_per_person is not None,
+            "evaluation.release: private with budget.rows_per_person",
+            "who has test examples of a deployed party is not compared with whom it trains on",
         ),
     ):
         if found:

@@ -36,7 +36,7 @@ from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.sides.ledger import Charges
-from gossamer.sides.plan import CountedOn, counts_of, smallest_sum
+from gossamer.sides.plan import CountedOn, smallest_sum
 
 # What follows from an invitation: public facts that every party derives alike, before it opens its own data.
 
@@ -461,7 +461,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         counted_on=() if counted_on is None else _others(agreed, counted_on),
         dishonest=0 if counted_on is None else counted_on.dishonest,
         data=data,
-        planned=counts_of(side),
+        planned=plan.counts(me.name),
     )
 
 
@@ -474,7 +474,8 @@ def _others(agreed: Agreed, counted_on: CountedOn) -> tuple[tuple[Member, ...], 
 def _epsilon(agreed: Agreed) -> float:
     """Epsilon proved for this party's whole plan, of one example: policies and ledgers know no persons."""
     plan, me, spec = agreed.plan, agreed.me.name, agreed.prepared.experiment
-    found, planned = plan.epsilons[me], counts_of(plan.side(me))
-    if planned is None or spec.rows_per_person == 1 or not math.isfinite(found):
+    found, planned = plan.epsilons[me], plan.counts(me)
+    together = spec.rows_per_person == 1 and plan.held_out is None
+    if planned is None or together or not math.isfinite(found):
         return found
     return accountants.epsilon(planned, spec.delta, spec.privacy.relation).epsilon

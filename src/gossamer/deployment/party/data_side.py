@@ -20,9 +20,11 @@ from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.release_deadline import has_deadline, of_samples, paced
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
+from gossamer.experiment.preparation.held_out import OBSERVER, SUFFIX, released
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.invitations import AGENT
 from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, NeighboringRelation, Poisson
 from gossamer.privacy.streams.correlated_noise import StreamRecord
@@ -34,7 +36,7 @@ from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.deployed import Deployed, Receipts
 from gossamer.sides.guarantees import deployed_bound, deployed_guarantee
 from gossamer.sides.home import SideStore
-from gossamer.sides.ledger import NO_CHARGES, Account, Ledger, MemoryLedger
+from gossamer.sides.ledger import NO_CHARGES, Account, Ledger, MemoryLedger, StoredLedger
 from gossamer.sides.masked_side import Signing
 from gossamer.sides.plan import Drawn, Samples, SidePlan, Times, Trust, counts_of, most_of, smallest_sum
 from gossamer.sides.pool import Pool, open_pool
@@ -159,7 +161,8 @@ def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
     masked = [side.drawn() for side in sides if smallest_sum(side) is not None]
     others = max(masked, key=lambda drawn: drawn.numbers, default=Drawn())
     observer = plan.guarantee.observer
-    return {who: most if found.observer == observer else others for who, found in plan.guarantees.items()}
+    found = {who: most if told.observer == observer else others for who, told in plan.guarantees.items()}
+    return found if plan.held_out is None else {**found, OBSERVER: plan.held_out.drawn()}
 
 
 # State that data sides keep over restarts, in one SQLite file: the mark of who masks, the records of a unit's server.
@@ -274,6 +277,8 @@ class DataHeld:
         Releases of this run that the ledger had before this process.
     ledger : ledger or None
         Ledger of what was charged; None for a party that releases nothing, and before `charge`.
+    held_out : StoredLedger or None
+        Ledger of what is released of held-out examples; None where nothing is, and before `charge`.
     receipts : StoredReceipts or None
         Receipts of that; None for a party that is charged nothing, or whose releases nothing holds to a plan.
 
@@ -291,6 +296,7 @@ class DataHeld:
         self._kept: SideFile | None = None
         self._unit: LedgerFile | None = None
         self.ledger: Ledger | None = None
+        self.held_out: StoredLedger | None = None
         self.charged = 0
         self.agreed, self.test = invited.agreed, None
         if invited.data is not None:
@@ -309,6 +315,10 @@ class DataHeld:
             start = prepared.objective.initial(np.random.default_rng(0))
             prepared.objective.steady().clipped_gradients(start[None], nobody, [np.arange(1)], 1.0)
             self.test = None if test is None else self.agreed.prepared.dataset.test
+            if agreed.plan.held_out is not None and test is None:
+                raise DataError(
+                    "evaluation.release: private needs held-out examples at every party, found none; give --test PATH"
+                )
             assert invited.policy is not None  # or it would not have been accepted
             self._owned = OwnedData.open(invited.policy, options.data_name, invited.data)
             for line in self._owned.check(used=len(train.targets)):
@@ -328,9 +338,34 @@ class DataHeld:
         BudgetSpent
             If another run has taken what was left.
         """
-        self.ledger = self._ledger()
+        self.ledger, held_out = self._ledger(), self.agreed.plan.held_out
+        plans = {self._name: self._side}
+        if held_out is not None and isinstance(self.ledger, StoredLedger):
+            plans[self._held_out] = held_out
+            self.held_out = self.ledger.beside(self._held_out, held_out.charges())
         if self.receipts is not None and self.ledger is not None:
-            self.receipts.begin(self._side, self._invited.identity.public_key.raw.hex())
+            self.receipts.begin(plans, self._invited.identity.public_key.raw.hex())
+
+    @property
+    def _held_out(self) -> str:
+        """Name of the party's held-out examples, in ledger and receipts."""
+        return f"{self._name}{SUFFIX}"
+
+    def release_held_out(self, model: Any) -> ReleasedScores:
+        """Charge, and release then, how a model scores the held-out examples: once, and never again.
+
+        Raises
+        ------
+        BudgetSpent
+            If that was charged before.
+        SpecError
+            If the model may not be seen by everybody.
+        """
+        assert self.held_out is not None
+        assert self.test is not None
+        ledger, rows = self.held_out, ShardRows(np.arange(len(self.test.targets)))
+        home = Deployed(lambda name, plan: ledger, receipts=self.receipts)
+        return released(self.agreed.prepared, self.agreed.plan, model, {self._held_out: rows}, home).scores
 
     def _receipts(self) -> StoredReceipts | None:
         """Receipts beside the charges; none where nothing is charged, or nothing holds what is released to a plan."""
@@ -418,7 +453,9 @@ class DataHeld:
             "guarantee": guarantee.as_dict(),
             **({"guarantees": others} if others else {}),
             "said": [str(guarantee), *said.values()],
-            "ledger": [] if self.ledger is None else self.ledger.lines(),
+            "ledger": [
+                line for ledger in (self.ledger, self.held_out) if ledger is not None for line in ledger.lines()
+            ],
         }
 
     def sign_receipts(self, head: bytes) -> bytes:
@@ -448,7 +485,7 @@ def _owners_ledger(agreed: Agreed, owned: OwnedData, folder: StateFolder) -> Led
         proved = math.isfinite(agreed.plan.epsilons[name]) or not any(charges.kinds.values())
         with _once_where_shared(agreed, side, owned):
             if charges.account is Account.RELEASES:
-                return owned.ledger(run, name, charges.kinds, None if proved else math.inf)
+                return owned.ledger(run, name, agreed.plan.counts(name) or {}, None if proved else math.inf)
             # A whole update moves as far as a replacement does, whatever relation the owner counts its examples by.
             revealed = side.revealed(Trust.SCOPE if _trusting(agreed, owned) else Trust.NOBODY)
             divergence = revealed.divergence(owned.budget.order, NeighboringRelation.REPLACE_ONE)
@@ -485,4 +522,5 @@ def planned_divergence(plan: Plan, name: str, order: float, relation: Neighborin
     """The Renyi divergence of all that a run's plan releases of a party's data; infinite where nothing is proved."""
     if not math.isfinite(plan.epsilons[name]):
         return math.inf
-    return plan.side(name).revealed(Trust.SCOPE).divergence(order, relation)
+    held_out = 0.0 if plan.held_out is None else plan.held_out.revealed(Trust.SCOPE).divergence(order, relation)
+    return plan.side(name).revealed(Trust.SCOPE).divergence(order, relation) + held_out

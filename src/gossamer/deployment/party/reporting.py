@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -30,6 +31,8 @@ from gossamer.experiment.results.personalisation import NOTE, personal_models
 from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.results.summary import algorithm_of, card_of
 from gossamer.keys.invitations import Invitation
+from gossamer.objectives.released_scores import FILE as HISTOGRAMS
+from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.objectives.scores import fit_figures
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import rounded_up
@@ -52,6 +55,7 @@ SPENDING = "spending.json"
 def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHeld, alone: str) -> dict[str, Any]:
     """Write model and summary as they are now; what the summary says. ``alone`` says why it was, if it was."""
     prepared, rounds = agreed.prepared, host.node.rounds_made
+    evaluation = evaluated(folder, held, host)
     model = np.asarray(prepared.algorithm.model_of(host.node).values)
     card = card_of(prepared, owners=agreed.names)
     folder.write(CARD, card.to_json(indent=2) + "\n")
@@ -69,11 +73,32 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         "privacy": held.describe(),
         "metrics": _tested(held, model),
         **_scores(held, model),
+        **evaluation,
         **(_personalised(folder, held, model) if host.finished else {}),
     }
     folder.write("summary.json", to_json(summary, indent=2) + "\n")
     _write_proved(folder, held)
     return summary
+
+
+def evaluated(folder: StateFolder, held: DataHeld, host: Host) -> dict[str, Any]:
+    """What the party has released of its held-out examples; a node that has just finished releases it.
+
+    It is on disk before anybody sees it. A process that ends between the charge and that has cost the party its part:
+    noise that is drawn again would be a second release, which nothing is left for.
+    """
+    if held.held_out is None or not host.finished:
+        return {}
+    if (kept := ReleasedScores.read(folder.path)) is None:
+        if held.held_out.releases:
+            folder.warn(
+                "the release of held-out examples was charged and lost, since the process ended before it was written "
+                "down; it is not made again, and figures of all parties are without this one"
+            )
+            return {}
+        kept = held.release_held_out(held.agreed.prepared.algorithm.model_of(host.node))
+        folder.write(HISTOGRAMS, to_json(kept.document()) + "\n")
+    return {"private_evaluation": kept.summary()}
 
 
 def _write_proved(folder: StateFolder, held: DataHeld) -> None:
@@ -92,7 +117,9 @@ def _write_proved(folder: StateFolder, held: DataHeld) -> None:
         party=agreed.me.name,
     )
     if held.receipts is not None:
-        text, head, signature = held.receipts.ended(held.sign_receipts, card.digest)
+        kept = folder.path / HISTOGRAMS
+        released = hashlib.sha256(kept.read_bytes()).hexdigest() if kept.exists() else None
+        text, head, signature = held.receipts.ended(held.sign_receipts, card.digest, released)
         folder.write(RECEIPTS, text)
         card = card.ended(guarantee_card.ReceiptsHead(releases=head.releases, head=head.head, signature=signature))
     folder.write(guarantee_card.FILE, card.to_json())

@@ -14,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,9 @@ from gossamer.arrays import IndexArray
 from gossamer.data.columns import Column
 from gossamer.errors import BudgetUnreachable, DataError, SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared, Sources, public_seed
-from gossamer.objectives.noisy_figures import as_dict, noisy_figures, shown
-from gossamer.objectives.score_histogram import EDGES, SIZE, ScoreCounts, ScoreHistogram
+from gossamer.objectives.noisy_figures import shown
+from gossamer.objectives.released_scores import ReleasedScores
+from gossamer.objectives.score_histogram import SIZE, ScoreCounts, ScoreHistogram
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
@@ -39,22 +39,24 @@ from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.randomness import derive, stream
 from gossamer.sides.held_out import HeldOut, SimulatedExactly
-from gossamer.sides.plan import SidePlan
-from gossamer.sides.pool import open_pool
+from gossamer.sides.home import Home
+from gossamer.sides.machine import Side
+from gossamer.sides.plan import NOT_CRASHES, SidePlan
+from gossamer.sides.pool import Machine, open_pool
 from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public, Released
 
 OBSERVER = "held_out"
 """Key of the guarantee among those of a plan."""
-_SUFFIX = "/held-out"
+SUFFIX = "/held-out"
 """Of a party's name, in its receipts of these."""
 _ASSUMED = (
     "bins, noise and numbers of held-out examples are public constants, and so is which examples these are, and whose",
     "nothing of the run depends on held-out examples: neither its settings nor its model, nor when it ends",
     guarantees.CODE,
     "this run alone: what other runs tell of the same examples adds up",
-    "held-out examples are covered in the histograms that parties release; exact figures on them, which metrics, "
-    "summary and report of a simulation have, are its maker's own and covered by nothing",
+    "held-out examples are covered in the histograms that parties release; exact figures on them, in metrics, summary "
+    "and report, are their maker's own and covered by nothing",
     guarantees.SIMULATED_NOISE,
 )
 _ALONE = "each person has one example, to train on or held out, at one node"
@@ -66,13 +68,9 @@ _TRAINED = (
 _SLOTS = "adding or removing an example is read as blanking one of the public slots"
 
 
-def held_out_plans(prepared: Prepared) -> dict[str, SidePlan]:
+def held_out_plans(prepared: Prepared, plan: Plan) -> dict[str, SidePlan]:
     """The most that is said of each party's held-out examples, by the name of its receipts; empty where nothing is."""
-    if prepared.experiment.evaluation.release is None:
-        return {}
-    query, size = _query(prepared), len(groups_of(prepared)) * SIZE
-    side = HeldOut({query.release(size): 1}, query.mechanism.private, lambda: (query,), WHOEVER)
-    return dict.fromkeys(rows_of(prepared), side)
+    return {} if plan.held_out is None else dict.fromkeys(rows_of(prepared), plan.held_out)
 
 
 def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
@@ -83,7 +81,9 @@ def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
         observer: replace(one, assumptions=_with(one.assumptions)) if math.isfinite(one.epsilon) else one
         for observer, one in plan.guarantees.items()
     }
-    return replace(plan, guarantees={**told, OBSERVER: _guarantee(prepared, _query(prepared))})
+    query, size = _query(prepared), len(groups_of(prepared)) * SIZE
+    side = HeldOut({query.release(size): 1}, query.mechanism.private, partial(tuple, (query,)), WHOEVER)
+    return replace(plan, guarantees={**told, OBSERVER: _guarantee(prepared, query)}, held_out=side)
 
 
 def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +102,8 @@ def check_held_out(prepared: Prepared) -> None:
     """
     if prepared.experiment.evaluation.release is not None:
         _check_outcomes(prepared)
-        rows_of(prepared)
+        if not prepared.run:  # whose parties alone know their examples
+            rows_of(prepared)
     groups_of(prepared)
 
 
@@ -173,13 +174,14 @@ def _guarantee(prepared: Prepared, query: Query) -> Guarantee:
         return replace(none, unit=unit, observer=WHOEVER)
     found = epsilon(kinds, spec.delta, relation, rows)
     slots = (_SLOTS,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
+    times = (NOT_CRASHES,) if prepared.run else ()
     return Guarantee(
         found.epsilon,
         spec.delta,
         unit,
         relation,
         WHOEVER,
-        (_ALONE if rows == 1 else _TOGETHER.format(rows=rows), *_ASSUMED, *slots),
+        (_ALONE if rows == 1 else _TOGETHER.format(rows=rows), *_ASSUMED, *slots, *times),
         f"{found.accountant} of one release of each party, a histogram of scores by outcome with exact noise",
         rows_per_person=rows,
         evidence=partial(profile, ((kinds, rows),), relation),
@@ -221,7 +223,7 @@ def rows_of(prepared: Prepared) -> dict[str, ShardRows]:
             f"{missing[0]}{f' and {len(missing) - 1} more' if missing[1:] else ''}; raise dataset.test_fraction, or "
             "take fewer nodes"
         )
-    return {f"{name}{_SUFFIX}": ShardRows(rows) for name, rows in found.items()}
+    return {f"{name}{SUFFIX}": ShardRows(rows) for name, rows in found.items()}
 
 
 def _by_owner(prepared: Prepared) -> IndexArray:
@@ -293,7 +295,7 @@ def of_one_class(prepared: Prepared) -> list[str]:
     if prepared.experiment.evaluation.release is not None:
         whose = np.empty(len(dataset.test), np.object_)
         for name, own in rows_of(prepared).items():
-            whose[own.rows] = name.removesuffix(_SUFFIX)
+            whose[own.rows] = name.removesuffix(SUFFIX)
     if dataset.classes is None or whose is None:
         return []
     names, number = np.unique(whose, return_inverse=True)
@@ -320,52 +322,14 @@ class HeldOutRelease:
 
     Attributes
     ----------
-    counts : mapping of str to sequence of ScoreCounts
-        Counts of each party, by group.
-    groups : tuple of str
-        Names of the groups.
+    scores : ReleasedScores
+        The histograms.
     lines : list of dict
         Records for ``ledger.jsonl``.
-    guarantee : Guarantee
-        Guarantee of a held-out example.
-    prevalence : float, optional
-        Share of the second label, as declared.
     """
 
-    counts: Mapping[str, Sequence[ScoreCounts]]
-    groups: tuple[str, ...]
+    scores: ReleasedScores
     lines: list[dict[str, Any]]
-    guarantee: Guarantee
-    prevalence: float | None = None
-
-    def summary(self) -> dict[str, Any]:
-        """Part of `summary.json`: figures of all together, of each party, and of each group."""
-        grouped = zip(self.groups, zip(*self.counts.values(), strict=True), strict=True)
-        groups = {name: self._figures(of) for name, of in grouped if name}
-        return {
-            "epsilon": _finite(self.guarantee.epsilon),
-            "figures": self._figures([one for counts in self.counts.values() for one in counts]),
-            "parties": {name: self._figures(counts) for name, counts in self.counts.items()},
-            **({"groups": groups} if groups else {}),
-        }
-
-    def histograms(self) -> dict[str, Any]:
-        """Content of a file: estimated counts [groups, 2, bins] of each party, and the deviation of the noise."""
-        return {
-            "edges": EDGES.tolist(),
-            "groups": list(self.groups),
-            "parties": {
-                name: {"noise": math.sqrt(counts[0].variance), "counts": [one.counts.tolist() for one in counts]}
-                for name, counts in self.counts.items()
-            },
-        }
-
-    def _figures(self, counts: Sequence[ScoreCounts]) -> dict[str, Any]:
-        return as_dict(noisy_figures(reduce(add, counts), prevalence=self.prevalence))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def release_held_out(
@@ -389,35 +353,69 @@ def release_held_out(
     SpecError
         If the model may not be seen by everybody.
     """
+    rows = rows_of(prepared)
+    home = SimulatedExactly(_seed(prepared, rows, model.values, sources), book=sources.book)
+    return released(prepared, plan, model, rows, home, charged, sources.machine)
+
+
+def released(
+    prepared: Prepared,
+    plan: Plan,
+    model: Any,
+    rows: Mapping[str, ShardRows],
+    home: Home,
+    charged: Callable[[], object] = lambda: None,
+    machine: Machine = Side,
+) -> HeldOutRelease:
+    """Have parties release in some world, each once.
+
+    Parameters
+    ----------
+    prepared, plan, model, charged
+        As for `release_held_out`.
+    rows : mapping of str to ShardRows
+        Held-out examples of each of them, by the name of its receipts.
+    home : Home
+        The world, with their ledgers.
+    machine : callable
+        Function that makes a data side.
+
+    Raises
+    ------
+    SpecError
+        If the model may not be seen by everybody.
+    """
     if not isinstance(model, Public | Released):
         raise SpecError("evaluation.release: private needs a model that everybody may see; leave it out")
-    values, rows, query = np.asarray(model.values), rows_of(prepared), _query(prepared)
-    home = SimulatedExactly(_seed(prepared, rows, values, query, sources), book=sources.book)
-    groups = groups_of(prepared)
-    histogram = ScoreHistogram(prepared.objective, values, grouped(prepared), len(groups))
-    sides = open_pool(held_out_plans(prepared), rows, histogram, prepared.dataset.test, home, sources.machine)
+    groups, query, side = groups_of(prepared), _query(prepared), plan.held_out
+    assert side is not None
+    histogram = ScoreHistogram(prepared.objective, np.asarray(model.values), grouped(prepared), len(groups))
+    sides = open_pool(dict.fromkeys(rows, side), rows, histogram, prepared.dataset.test, home, machine)
     task = Gradient(0, Public(np.zeros(histogram.size)), query)
     tickets = [sides.admit(name, task) for name in rows]
     charged()
     found = {}
-    answers = zip(prepared.names, rows.values(), tickets, sides.compute(tickets), strict=True)
-    for name, own, ticket, answer in answers:
+    for (name, own), ticket, answer in zip(rows.items(), tickets, sides.compute(tickets), strict=True):
         grid = ticket.provided.grid
         deviation = 0.0 if grid is None else grid.noise.standard_deviation
         sums = np.split(np.asarray(answer.released.values), len(groups))
-        found[name] = [ScoreCounts.of(one, deviation, len(own.rows) / len(groups)) for one in sums]
-    told, prevalence = plan.guarantees[OBSERVER], prepared.experiment.dataset.prevalence
-    return HeldOutRelease(found, groups, [*sides.lines()], told, prevalence)
+        counts = [ScoreCounts.of(one, deviation, len(own.rows) / len(groups)) for one in sums]
+        found[name.removesuffix(SUFFIX)] = counts
+    epsilon, declared = plan.guarantees[OBSERVER].epsilon, prepared.experiment.dataset.prevalence
+    told = ReleasedScores(
+        found, groups, epsilon if math.isfinite(epsilon) else None, declared, prepared.run, prepared.names
+    )
+    return HeldOutRelease(told, [*sides.lines()])
 
 
-def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, query: Query, sources: Sources) -> int:
+def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources: Sources) -> int:
     """The seed of the noise: another one wherever anything that a histogram follows from is another."""
     test = prepared.dataset.test
     digest = hashlib.blake2b(digest_size=16)
     for part in _parts(test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
-    law = json.dumps(query.release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
+    law = json.dumps(_query(prepared).release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
     return derive(sources.noise, "held-out examples", law, digest.hexdigest())
 
 

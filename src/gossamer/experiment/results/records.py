@@ -21,9 +21,10 @@ from gossamer.experiment.preparation.held_out import HeldOutRelease
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.results.observer import Row
-from gossamer.experiment.results.results_folder import HISTOGRAMS, ResultsFolder
+from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.results.summary import PrivacyReport, card_of, outcome, scores_of
 from gossamer.notebooks import Rows, card
+from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.objectives.score_words import LABELS, Assessment, said_first
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee
@@ -408,7 +409,7 @@ class RunRecords(Kept):
         released = self.held_out
         self.folder.write_lines("ledger.jsonl", [*self.sides.lines(), *(released.lines if released else [])])
         if released is not None:
-            self.folder.write_json(HISTOGRAMS, released.histograms(), indent=None)
+            self.folder.write_json(HISTOGRAMS, released.scores.document(), indent=None)
         if self.book is not None:
             self.folder.add_receipts(self.book)
         self.folder.write_model(self.model, self.card)
@@ -436,7 +437,7 @@ class RunRecords(Kept):
             **({"shortfall": self.shortfall} if self.shortfall else {}),
             **({"private_ranges": dict(self.ranges)} if self.ranges else {}),
             **({"personalisation": self.personal} if self.personal else {}),
-            **({"private_evaluation": self.held_out.summary()} if self.held_out else {}),
+            **({"private_evaluation": self.held_out.scores.summary()} if self.held_out else {}),
             "privacy": self._privacy.describe(self.sides.releases),
         }
 

@@ -42,6 +42,7 @@ from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation import secrets
 from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
+from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.sides import receipts
@@ -53,8 +54,6 @@ UNFINISHED = ("running", "interrupted")
 """Statuses of runs that have not ended, in `summary.json`."""
 EXPORTS = ("model.pt2", "model.onnx", "model.joblib")
 """Files that `gossamer export` puts beside a model; they go when it does."""
-HISTOGRAMS = "evaluation.json"
-"""What was released of held-out examples (`held_out`)."""
 CHECKPOINT = "checkpoint.bin"
 """Where a run that is under way goes on from, if its process is killed (`checkpoints`)."""
 FILES = (

@@ -26,13 +26,14 @@ from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, test_mark
 from gossamer.experiment.results.observer import Measure
 from gossamer.experiment.results.records import Result
-from gossamer.experiment.results.results_folder import CHECKPOINT, HISTOGRAMS, UNFINISHED, ResultsFolder, results_folder
+from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, results_folder
 from gossamer.experiment.runs.checkpoints import EVERY, check_interval, read_checkpoint
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import RunProgress, listening
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import MOST_RECORDS, read_file, read_text, real_path
+from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.report.records import read_summary

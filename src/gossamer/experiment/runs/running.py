@@ -125,7 +125,7 @@ class Run:
         if self.resumed is not None:
             self.resumed.check_run(self.mark, listeners.watch is not None, listeners.measure is not None)
         timed = not self.plan.hides_schedule
-        plans = {**self.plan.sides, **held_out_plans(self.prepared)}
+        plans = {**self.plan.sides, **held_out_plans(self.prepared, self.plan)}
         self.book = None if self.folder is None else Book(plans, self._name(), timed=timed)
         sources = replace(sources, book=self.book)
         found = self._scaled(sources)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -108,25 +109,26 @@ class StoredReceipts:
         found = self._file.rows("SELECT lines FROM receipt WHERE chain = ? ORDER BY number", self._chain)
         return [lines for (lines,) in found]
 
-    def begin(self, plan: SidePlan, key: str, nonce: Callable[[], str] = _nonce) -> None:
+    def begin(self, plans: Mapping[str, SidePlan], key: str, nonce: Callable[[], str] = _nonce) -> None:
         """Have receipts of what is charged from now on, after those that are there.
 
         Parameters
         ----------
-        plan : SidePlan
-            Plan of the party.
+        plans : mapping of str to SidePlan
+            Plan of the party, and of its held-out examples, by the name in receipts.
         key : str
             The party's public key, in hexadecimal digits.
         nonce : callable, optional
             Draws the random digits of a receipt.
         """
-        self._book = Book({self._party: plan}, self._run, timed=False, key=key, nonce=nonce)
+        self._book = Book(plans, self._run, timed=False, key=key, nonce=nonce)
         if not self.heads:
             with self._file.transaction():
                 self._write(self._book.written())
             self._follow(self._fresh)
         else:
-            self._book.go_on(self.heads[-1], self._laws(), {self._party: len(self.links)})
+            told = Counter(json.loads(lines.splitlines()[-1])["of"] for lines in self.rows()[1:])
+            self._book.go_on(self.heads[-1], self._laws(), told)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -144,7 +146,9 @@ class StoredReceipts:
         self._write(self._book.written())
         self._write_countersignatures()
 
-    def ended(self, sign: Callable[[bytes], bytes], card: str | None = None) -> tuple[str, Head, str]:
+    def ended(
+        self, sign: Callable[[bytes], bytes], card: str | None = None, evaluation: str | None = None
+    ) -> tuple[str, Head, str]:
         """The whole chain with its last lines, its end, and the signature of the head in hexadecimal digits."""
         assert self._book is not None, "begin first"
         with self._file.transaction():
@@ -157,7 +161,7 @@ class StoredReceipts:
 
         book = Book({}, self._run)
         book.go_on(self.heads[-1], [], {self._party: len(self.links)})
-        last, head = book.ended(signing, card)
+        last, head = book.ended(signing, card, evaluation)
         return "".join(self.rows()) + last, head, made[0].hex()
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:

@@ -42,7 +42,7 @@ OWNERS = ("x", "y", "z")
 def opened(file: LedgerFile, plan: SidePlan = PLAN) -> tuple[Ledger, StoredReceipts]:
     ledger = stored_ledger(file, "a", "wards", "run/a", BUDGET, plan, Trust.SCOPE)
     receipts = file.receipts("run", "a")
-    receipts.begin(plan, KEY)
+    receipts.begin({"a": plan}, KEY)
     return ledger, receipts
 
 

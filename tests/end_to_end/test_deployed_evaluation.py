@@ -1,0 +1,235 @@
+"""Parties of a federation that release, once each, how the model scores their own held-out examples."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amqtt", reason="needs the extra broker")
+pytest.importorskip("cryptography", reason="needs the extra secure")
+
+from gossamer.cli import main
+from gossamer.cli.federation.local_federation import LocalFederation
+from gossamer.deployment.party.agreement import PartyOptions, PolicyBroken, accept
+from gossamer.deployment.party.data_side import DataHeld, planned_divergence
+from gossamer.deployment.party.reporting import evaluated
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.errors import BudgetSpent, CallerError, DataError
+from gossamer.experiment.specs.spec_file import parse_spec
+from gossamer.objectives.released_scores import ReleasedScores
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker
+from gossamer.runtimes.storage.ledger import DurableLedger
+from gossamer.sides.pool import Pool
+
+pytestmark = pytest.mark.usefixtures("called_here")
+
+ROWS, PARTIES = 900, 2
+SPEC: dict[str, Any] = {
+    "dataset": {"name": "wards", "path": "wards.csv", "target": "died", "owner": "ward", "labels": ["no", "yes"]},
+    "partition": "natural",
+    "objective": "logistic",
+    "algorithm": {"name": "gossip", "nodes": PARTIES, "updates_per_node": 2, "batch_size": 20, "learning_rate": 1.0},
+    "budget": {"epsilon": 3, "delta": 1e-5},
+    "evaluation": {"release": "private", "epsilon": 2},
+}
+SPEC["dataset"] |= {"columns": {"age": [0, 100]}, "test_fraction": 0.4}
+
+
+class Killed(BaseException):
+    """The process of a party was killed."""
+
+
+@pytest.fixture
+def spec() -> dict[str, Any]:
+    draw = random.Random(3)
+    with Path("wards.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["age", "ward", "died"])
+        for number in range(ROWS):
+            age = draw.randrange(101)
+            writer.writerow([age, f"w{number % PARTIES}", "yes" if draw.random() * 100 < age else "no"])
+    return json.loads(json.dumps(SPEC))
+
+
+@pytest.fixture
+def federation(spec: dict[str, Any]) -> LocalFederation:
+    return LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
+
+
+@contextmanager
+def party(federation: LocalFederation, name: str = "node-0") -> Iterator[tuple[StateFolder, DataHeld, Any]]:
+    """A party whose part in the run has ended, as a process finds it."""
+    place = federation.folder / name
+    options = PartyOptions(
+        place / "invitation.yaml", federation.organiser, policy=place / "policy.yaml", data=place / "data.npz"
+    )
+    folder, invited = StateFolder(options.state), accept(options)
+    folder.take()
+    with ExitStack() as stack:
+        stack.callback(folder.give_back)
+        held = DataHeld(options, invited, folder)
+        stack.callback(held.close)
+        held.charge()
+        yield folder, held, SimpleNamespace(finished="quota", node=invited.agreed.nodes()[name])
+
+
+def test_a_party_releases_once_and_after_a_restart_the_same(federation: LocalFederation) -> None:
+    with party(federation) as (folder, held, host):
+        first = evaluated(folder, held, host)
+        assert held.held_out is not None
+        assert held.held_out.releases == 1
+        kept = (folder.path / "evaluation.json").read_bytes()
+    with party(federation) as (folder, held, host):
+        assert evaluated(folder, held, host) == first
+        assert held.held_out is not None
+        assert held.held_out.releases == 1
+        with pytest.raises(BudgetSpent):
+            held.release_held_out(held.agreed.prepared.algorithm.model_of(host.node))
+        assert (folder.path / "evaluation.json").read_bytes() == kept
+
+
+@pytest.mark.parametrize("where", [Pool, StateFolder])
+def test_a_party_that_dies_between_charge_and_release_has_lost_its_part(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch, where: Any
+) -> None:
+    """Noise is never drawn again: before it is drawn, and before it is on disk."""
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with party(federation) as (folder, held, host), monkeypatch.context() as patched:
+        patched.setattr(where, "compute" if where is Pool else "write", killed)
+        with pytest.raises(Killed):
+            evaluated(folder, held, host)
+    with party(federation) as (folder, held, host):
+        assert evaluated(folder, held, host) == {}
+        assert not (folder.path / "evaluation.json").exists()
+        assert "charged and lost" in (folder.path / "node.log").read_text()
+    with party(federation, "node-1") as (folder, held, host):
+        evaluated(folder, held, host)
+        (found,) = [one for name in federation.members if (one := ReleasedScores.read(Path("up", name, "state")))]
+    told = ReleasedScores.together([found]).summary()
+    assert [*told["parties"]] == ["node-1"]
+    assert told["missing"] == ["node-0"]
+
+
+def test_a_party_that_dies_before_the_charge_releases_after_its_restart(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with party(federation) as (folder, held, host), monkeypatch.context() as patched:
+        patched.setattr(DurableLedger, "charge", killed)
+        with pytest.raises(Killed):
+            evaluated(folder, held, host)
+    with party(federation) as (folder, held, host):
+        assert evaluated(folder, held, host)["private_evaluation"]["figures"]
+
+
+def test_the_owners_budget_counts_it(federation: LocalFederation, spec: dict[str, Any]) -> None:
+    """Renyi divergence of N(0, z^2) against N(1, z^2) at order a is a/(2 z^2), which the plan has beside training's."""
+    with party(federation) as (_, held, _host):
+        plan = held.agreed.plan
+        assert plan.held_out is not None
+        ((kind, count),) = plan.held_out.kinds.items()
+        assert count == 1
+        ((name, spent),) = [(name, run.divergence) for name in ["node-0"] for run in held.spending.runs]
+        order = held.spending.budget.order
+        assert spent - planned_divergence(replace(plan, held_out=None), name, order, held.spending.budget.relation) == (
+            pytest.approx(order / (2 * kind.mechanism.noise_multiplier**2))
+        )
+    rules = Path("up/node-0/policy.yaml")
+    rules.write_text(re.sub(r"epsilon: .*\n +order: .*", "epsilon: 3", rules.read_text()))  # training takes 2.999
+    with pytest.raises(PolicyBroken, match="epsilon"), party(federation):
+        pass
+
+
+def test_figures_are_those_of_the_parties_own_rows(spec: dict[str, Any]) -> None:
+    """At epsilon 100 the noise is about 0.1 of a row."""
+    spec["evaluation"]["epsilon"] = 100
+    federation = LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
+    with party(federation) as (folder, held, host):
+        evaluated(folder, held, host)
+        found = ReleasedScores.read(folder.path)
+        assert found is not None
+        assert held.test is not None
+        (counts,) = found.counts["node-0"]
+        assert counts.rows == len(held.test.targets)
+        assert counts.counts.sum(axis=1) == pytest.approx(np.bincount(held.test.targets), abs=3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"privacy": "none", "budget": None}, "evaluation.release: private without noise is for simulations"),
+        ({"budget": {"epsilon": 3, "delta": 1e-5, "rows_per_person": 1}}, "with budget.rows_per_person"),
+        (
+            {"algorithm": {"name": "fedavg", "nodes": 2, "rounds": 2, "masking": "secure", "noise_by": "client"}},
+            "is deployed where",
+        ),
+    ],
+)
+def test_what_is_not_proved_is_refused(spec: dict[str, Any], changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(CallerError, match=said) as error:
+        LocalFederation.found(parse_spec({**spec, **changed}), Path("up"), "mqtt://127.0.0.1:1")
+    assert "\n" not in str(error.value)
+
+
+def test_a_party_without_held_out_rows_is_refused_before_anything_is_charged(federation: LocalFederation) -> None:
+    file = Path("up/node-0/data.npz")
+    with np.load(file) as found:
+        np.savez(file, **{name: found[name] for name in found.files if name.startswith("train")})
+    with pytest.raises(DataError, match="give --test PATH"), party(federation):
+        pass
+    assert not Path("up/node-0/state/evaluation.json").exists()
+
+
+def test_parts_of_another_run_and_damaged_ones_are_refused(federation: LocalFederation) -> None:
+    with party(federation) as (folder, held, host):
+        evaluated(folder, held, host)
+        found = ReleasedScores.read(folder.path)
+        assert found is not None
+        with pytest.raises(DataError, match="twice"):
+            ReleasedScores.together([found, found])
+        with pytest.raises(DataError, match="another release"):
+            ReleasedScores.together([found, replace(found, run="other")])
+        for text in ("{", "3", (folder.path / "evaluation.json").read_text().replace('"groups": [""]', '"groups": []')):
+            (folder.path / "evaluation.json").write_text(text)
+            with pytest.raises(DataError, match="expected what a party released"):
+                ReleasedScores.read(folder.path)
+
+
+@pytest.mark.slow
+def test_up_says_what_all_have_released_and_verify_follows(
+    spec: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EmbeddedBroker() as broker:
+        federation = LocalFederation.found(parse_spec(spec), Path("up"), broker.url)
+        found = federation.run(lambda line: None)
+    assert not found.failed
+    assert set(found.evaluation["parties"]) == {"node-0", "node-1"}
+    assert "missing" not in found.evaluation
+    capsys.readouterr()
+    for name in federation.members:
+        state = Path("up", name, "state")
+        assert main(["verify", str(state)]) == 0
+        assert f"{name}/held-out" in capsys.readouterr().out
+        ledger = json.loads((state / "summary.json").read_text())["privacy"]["ledger"]
+        (line,) = [one for one in ledger if one.get("protects") == "held-out example"]
+        assert (line["node"], line["releases"]) == (f"{name}/held-out", 1)
+    kept = Path("up/node-0/state/evaluation.json")
+    kept.write_text(kept.read_text().replace('"noise": ', '"noise": 1'))
+    assert main(["verify", "up/node-0/state"]) == 1
+    assert "evaluation.json is not what was released" in capsys.readouterr().out
