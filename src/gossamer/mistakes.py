@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gossamer.errors import did_you_mean
+from gossamer.errors import DataError, did_you_mean
 from gossamer.strict_yaml import load_yaml
 
 REGISTRIES: list[Any] = []
@@ -255,3 +255,47 @@ def kinds_of(annotation: Any) -> list[Any]:
         return [bool if value in ("on", "off") else type(value) for value in typing.get_args(annotation)]
     arguments = typing.get_args(annotation)
     return [kind for argument in arguments for kind in kinds_of(argument)] if arguments else [annotation]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_card(model: type[M], text: str, where: Path, what: str, largest: int) -> M:
+    """Read what a run wrote about itself, ``what`` in a word, from a text of the file ``where``.
+
+    Raises
+    ------
+    DataError
+        If it is damaged, of another format, or longer than ``largest`` characters.
+    """
+    (form,) = typing.get_args(model.model_fields["format"].annotation)
+    try:
+        found = json.loads(text) if len(text) <= largest else None
+        version = found.get("format") if isinstance(found, dict) else None
+        if type(version) is int and version != form:
+            raise DataError(
+                f"{where}: expected a {what} of format {form}, found format {version}, written by gossamer "
+                f"{str(found.get('gossamer', '?'))[:20]}; install that version"
+            )
+        return model.model_validate(found)
+    except DataError:
+        raise
+    except ValidationError as error:
+        why = first_of(error)
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    raise damaged(where, what, why)
+
+
+def first_of(error: ValidationError, *above: str) -> str:
+    """Say the first thing that is wrong, with its key below those ``above``."""
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, (*above, *place(problem)))) or 'its keys'}: {said(problem)}"
+
+
+def damaged(where: Path, what: str, why: str) -> DataError:
+    """Error for a file that no run has left so."""
+    reason = " ".join(why.split())[:200]
+    return DataError(
+        f"{where}: expected the {what} of a run, found it damaged ({reason}); bring back what the run wrote"
+    )

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from gossamer.errors import DataError
-from gossamer.mistakes import place, said
+from gossamer.mistakes import read_card
 from gossamer.privacy.guarantees import Guarantee, PrivacyProfile, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.section import Section
@@ -256,27 +255,7 @@ def read_guarantee_card(text: str, where: Path) -> GuaranteeCard:
     DataError
         If it is damaged, or of another version.
     """
-    try:
-        found = json.loads(text) if len(text) <= LARGEST else None
-        card = found if isinstance(found, dict) else {}
-        version = card.get("format")
-        if isinstance(version, int) and version != FORMAT:
-            raise DataError(
-                f"{where}: expected a guarantee of format {FORMAT}, found format {version}, written by gossamer "
-                f"{str(card.get('gossamer', '?'))[:20]}; install that version"
-            )
-        return GuaranteeCard.model_validate(found)
-    except DataError:
-        raise
-    except ValidationError as error:
-        problem = error.errors()[0]
-        why = f"{'.'.join(map(str, place(problem))) or 'its keys'}: {said(problem)}"
-    except (ValueError, RecursionError) as error:
-        why = str(error)
-    raise DataError(
-        f"{where}: expected the guarantee of a run, found it damaged ({' '.join(why.split())[:200]}); bring back what "
-        "the run wrote"
-    )
+    return read_card(GuaranteeCard, text, where, "guarantee", LARGEST)
 
 
 def _registered(entry: GuaranteeEntry, mechanism: Mapping[str, Any]) -> dict[str, Any] | None:

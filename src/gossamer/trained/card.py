@@ -15,12 +15,12 @@ from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from gossamer import mistakes
 from gossamer.arrays import FloatArray
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, ModelError
 from gossamer.files import elsewhere, read_text
-from gossamer.mistakes import place, said
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.network_losses import KIND, OwnLoss
@@ -109,8 +109,6 @@ def _vector(path: Path, card: Card, found: dict[str, Any]) -> FloatArray:
     return vector
 
 
-FORMAT = 2
-"""Version of the card's keys; it is raised when an older Gossamer would misread them."""
 FILE = "model.json"
 METADATA = "gossamer"
 """The key of a safetensors file's metadata."""
@@ -276,39 +274,12 @@ def read_card(text: str, where: Path) -> Card:
     DataError
         If it is damaged, or of another version.
     """
-    found = _parsed(text, where)
-    version = found.get("format")
-    if isinstance(version, int) and not isinstance(version, bool) and version != FORMAT:
-        raise DataError(
-            f"{where}: expected a model of format {FORMAT}, found format {version}, written by gossamer "
-            f"{str(found.get('gossamer', '?'))[:20]}; this is {__version__}: install that version"
-        )
-    try:
-        return Card.model_validate(found)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, place(problem))) or "its keys"
-        raise damaged(where, f"{key}: {said(problem)}") from None
-
-
-def _parsed(text: str, where: Path) -> dict[str, Any]:
-    if len(text) > LARGEST:
-        raise damaged(where, f"more than {LARGEST >> 20} MiB of text")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(where, "it is nested too deeply" if isinstance(error, RecursionError) else str(error)) from None
-    if not isinstance(found, dict):
-        raise damaged(where, "it is no mapping")
-    return found
+    return mistakes.read_card(Card, text, where, "model", LARGEST)
 
 
 def damaged(where: Path, why: str) -> DataError:
     """Error for a file that no run has left so."""
-    reason = " ".join(why.split())[:200]
-    return DataError(
-        f"{where}: expected the model of a run, found it damaged ({reason}); bring back what the run wrote"
-    )
+    return mistakes.damaged(where, "model", why)
 
 
 def own_loss(card: LossCard, where: Path) -> OwnLoss:
@@ -332,9 +303,7 @@ def own_loss(card: LossCard, where: Path) -> OwnLoss:
     try:
         loss: OwnLoss = made.model_validate(card.settings)
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, ("objective.registered.settings", *place(problem))))
-        raise damaged(where, f"{key}: {said(problem)}") from None
+        raise damaged(where, mistakes.first_of(error, "objective.registered.settings")) from None
     return loss
 
 
