@@ -119,7 +119,8 @@ GOSSIP: dict[str, Spec] = {
     },
     "gossip-epochs": {
         "algorithm": _gossip(
-            updates_per_node=None, learning_rate={"schedule": "warmup_anneal", "initial": 0.1, "peak": 1}
+            updates_per_node=None,
+            learning_rate={"schedule": "step", "initial": 0.1, "peak": 1, "warmup": 10, "epochs": [10]},
         ),
         "privacy": _LEVEL,
         "speeds": {"name": "cyclic"},

@@ -11,17 +11,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pydantic import Field
+
 from gossamer.algorithms.context import Context, mean, updates_per_epoch
-from gossamer.algorithms.optimizer import EpochRate, Memory, Optimizer, step
+from gossamer.algorithms.optimizer import ConstantRate, EpochRate, LearningRate, Memory, Optimizer, step
+from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Counted, Elapsed, PeerDown, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Message, check_model, check_sender, message
 from gossamer.protocol.node import Effects, Node, on
+from gossamer.section import Composite
 from gossamer.vectors import Confined, Model, Released
 
 MOST_DOUBLINGS = 10
 """Most doublings of the patience with those who are waited for."""
+
+
+@message("sender.waits")
+@dataclass(frozen=True)
+class Probe(Message):
+    """Others wait for the receiver. It need not answer: that it was received shows that it is there."""
 
 
 class EndingNode(Node):
@@ -65,6 +75,15 @@ class EndingNode(Node):
         """Begin, or go on, with what this node does by itself: nothing, or the next update or round."""
         return []
 
+    def check_peer(self, sender: str) -> None:
+        """Refuse what a stranger sends: by default nobody waits for this node."""
+        raise PeerError(f"{sender} does not wait for {self.name}")
+
+    @on(Probe)
+    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+        self.check_peer(sender)
+        return []
+
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
         return self.end(event.reason)
@@ -88,6 +107,31 @@ class EndingNode(Node):
             return []
         self.state.finished = reason
         return [Finish(reason)]
+
+
+class LearnerSettings(Composite):
+    """Settings that all learners have.
+
+    Attributes
+    ----------
+    nodes : int
+        K, the number of nodes.
+    learning_rate : float or schedule
+        eta, for the mean gradient.
+    optimizer : str or mapping, optional
+        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
+    batch_size : int
+        B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
+    updates_per_node : int, optional
+        Quota of updates of each node.
+    """
+
+    name: str
+    nodes: int = Field(default=8, ge=1, le=1_000_000)
+    learning_rate: LearningRate = ConstantRate(initial=0.5)
+    optimizer: Optimizer = None
+    batch_size: int = Field(default=32, ge=1)
+    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
 @dataclass
@@ -192,12 +236,6 @@ class WorkerState:
     finished: str = ""
 
 
-@message("worker.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """Others wait for the receiver. It need not answer: that it was received shows that it is there."""
-
-
 class Words(NamedTuple):
     """Messages of an algorithm to its server.
 
@@ -234,6 +272,9 @@ class WorkerNode(EndingNode):
         self.state.request += 1
         return [Send(self.server, self.words.pull(self.state.request))]
 
+    def check_peer(self, sender: str) -> None:
+        check_sender(sender, self.server)
+
     def takes(self, request: int, newest: Any) -> bool:
         """Take a ``model`` of a ``version``, unless it was asked for before a crash; whether to compute at it."""
         s = self.state
@@ -268,11 +309,6 @@ class WorkerNode(EndingNode):
         if last.version >= s.version:
             s.w, s.version = last.model, last.version
         return self.finish("halt")
-
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        check_sender(sender, self.server)
-        return []
 
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:

@@ -166,26 +166,6 @@ class CosineRate(WarmedRate):
         return self.final + (self.top - self.final) * (1 + math.cos(math.pi * passed)) / 2
 
 
-class WarmupAnnealRate(EpochRate):
-    """Linear from ``initial`` to ``peak`` over ``warmup`` epochs, then times ``anneal`` after each epoch.
-
-    References
-    ----------
-    A(DP)2SGD, section 5: annealing by 1/sqrt(2) per epoch after a warm-up of 10.
-    """
-
-    schedule: Literal["warmup_anneal"] = "warmup_anneal"
-    initial: PositiveFloat
-    peak: PositiveFloat
-    warmup: PositiveFloat = 10
-    anneal: PositiveFloat = 1 / math.sqrt(2)
-
-    def at(self, epoch: float) -> float:
-        if epoch < self.warmup:
-            return float(self.initial + (self.peak - self.initial) * epoch / self.warmup)
-        return float(self.peak * self.anneal ** math.floor(epoch - self.warmup + 1))
-
-
 def from_number(value: Any) -> Any:
     """Let a number stand for a constant rate."""
     # A string may be a number that YAML 1.1 does not recognise, such as 1e-2.
@@ -193,7 +173,7 @@ def from_number(value: Any) -> Any:
 
 
 LearningRate = Annotated[
-    Annotated[ConstantRate | StepRate | WarmupAnnealRate | CosineRate, Field(discriminator="schedule")],
+    Annotated[ConstantRate | StepRate | CosineRate, Field(discriminator="schedule")],
     BeforeValidator(from_number),
 ]
 """A number, or a mapping with a ``schedule``."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gossamer.algorithms.optimizer import ConstantRate, CosineRate, LearningRate, StepRate, WarmupAnnealRate
+from gossamer.algorithms.optimizer import ConstantRate, CosineRate, LearningRate, StepRate
 from gossamer.errors import SpecError
 from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
 
@@ -29,8 +29,10 @@ def test_step(epoch: float, expected: float) -> None:
     ("epoch", "expected"),
     [(0, 0.1), (5, 0.55), (9.99999, 1.0), (10, 1 / math.sqrt(2)), (11.5, 1 / 2), (12, 1 / math.sqrt(8))],
 )
-def test_warm_up_then_anneal(epoch: float, expected: float) -> None:
-    assert WarmupAnnealRate(initial=0.1, peak=1.0).at(epoch) == pytest.approx(expected, rel=1e-5)
+def test_steps_after_a_warm_up_anneal_as_the_paper_does(epoch: float, expected: float) -> None:
+    """A(DP)2SGD, section 5: by 1/sqrt(2) an epoch, after a warm-up of 10."""
+    rate = StepRate(initial=0.1, peak=1.0, warmup=10, factor=1 / math.sqrt(2), epochs=tuple(range(10, 40)))
+    assert rate.at(epoch) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), "fast", {"schedule": "cosine", "initial": 1}])
@@ -89,7 +91,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"schedule": "cosine", "initial": 0.1, "peak": 1, "warmup": 9, "total": 9}, "total 9 is no longer than the warm"),
     ({"schedule": "cosine", "initial": 0.1, "total": 9, "final": 0.2}, "found final 0.2 above 0.1; lower final"),
     ({"schedule": "cosine", "initial": 0.1, "total": 9, "final": -0.1}, "final.*greater than or equal to 0"),
-    ({"schedule": "warmup_anneal", "initial": 0.1, "peak": 1, "total": 9}, "total"),
+    ({"schedule": "step", "initial": 0.1, "peak": 1, "warmup": 1, "total": 9}, "total"),
 ]
 
 

@@ -25,44 +25,29 @@ from pydantic import Field, PositiveFloat
 from gossamer.algorithms.allreduce.member import AllreduceNode
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, few
-from gossamer.algorithms.nodes import model_of
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
+from gossamer.algorithms.nodes import LearnerSettings, model_of
 from gossamer.protocol.node import Node
-from gossamer.section import Composite
 from gossamer.vectors import Model
 
 
-class Settings(Composite):
+class Settings(LearnerSettings):
     """Settings of `allreduce`.
 
     Attributes
     ----------
-    nodes : int
-        K, the number of nodes.
-    learning_rate : float or schedule
-        eta, for the mean gradient.
-    optimizer : str or mapping, optional
-        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     timeout : float, optional
         Seconds without the chunk that is due, after which the silent are left out. None waits, except for peers
         that are known to be down.
     patience : float
         Seconds without the chunk that is due, if there is no timeout, after which the member before is asked whether it
         is there, then twice as many, and so on.
-    batch_size : int
-        B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
     updates_per_node : int, optional
         Rounds.
     """
 
     name: Literal["allreduce"] = "allreduce"
-    nodes: int = Field(default=8, ge=1, le=1_000_000)
-    learning_rate: LearningRate = ConstantRate(initial=0.5)
-    optimizer: Optimizer = None
     timeout: PositiveFloat | None = None
     patience: float = Field(default=60.0, ge=1e-3)
-    batch_size: int = Field(default=32, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

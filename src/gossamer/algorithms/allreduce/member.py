@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.nodes import LearnerState, RoundNode
+from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.encoding import register
@@ -60,12 +60,6 @@ class Alive(Message):
     """A census: the sender is in ``round`` and misses a chunk."""
 
     round: int
-
-
-@message("ring.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """The sender waits for a chunk. That it was received shows that the receiver is there, which needs no answer."""
 
 
 @message("ring.enough")

@@ -27,43 +27,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms, few
-from gossamer.algorithms.nodes import LearnerState, LearningNode, goes_by_all
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
+from gossamer.algorithms.nodes import LearnerSettings, LearnerState, LearningNode, goes_by_all
 from gossamer.algorithms.plan import Plan, Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.section import Composite
 from gossamer.vectors import stepped
 
 
-class Settings(Composite):
+class Settings(LearnerSettings):
     """Settings of `local` and `central`.
 
     Attributes
     ----------
     nodes : int
         Number of nodes of `local`, 8 by default. `central` has one.
-    learning_rate : float or schedule
-        eta, for the mean gradient.
-    optimizer : str or mapping, optional
-        Rule for what a node makes of its released gradients.
-    batch_size : int
-        The expected number of examples in a batch.
-    updates_per_node : int, optional
-        Quota of updates of each node.
     """
 
     name: Literal["local", "central"] = "local"
-    nodes: int = Field(default=8, ge=1, le=1_000_000)
-    learning_rate: LearningRate = ConstantRate(initial=0.5)
-    optimizer: Optimizer = None
-    batch_size: int = Field(default=32, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
     @model_validator(mode="before")
     @classmethod

@@ -180,7 +180,7 @@ class AgarwalDuchiRate(rates.RateSchedule):
 
 ServerRate = Annotated[
     Annotated[
-        rates.ConstantRate | rates.StepRate | rates.WarmupAnnealRate | rates.CosineRate | AgarwalDuchiRate,
+        rates.ConstantRate | rates.StepRate | rates.CosineRate | AgarwalDuchiRate,
         Field(discriminator="schedule"),
     ],
     BeforeValidator(rates.from_number),

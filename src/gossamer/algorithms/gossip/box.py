@@ -38,14 +38,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import Field
-
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few, imported_when_used
-from gossamer.algorithms.nodes import LearningNode, goes_by_all
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
+from gossamer.algorithms.nodes import LearnerSettings, LearningNode, goes_by_all
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.errors import PeerError
 from gossamer.privacy.guarantees import Claim
@@ -53,41 +50,25 @@ from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Ahead, Hand, Stream
-from gossamer.section import Composite
 from gossamer.topology.graphs import DroppedEdges, Graph, Ring, Topology, bipartite_split
 from gossamer.topology.mixing import Matrix, pairwise_expectation
 
 
-class Settings(Composite):
+class Settings(LearnerSettings):
     """Settings of `gossip`.
 
     Attributes
     ----------
-    nodes : int
-        K, the number of nodes.
     topology : Topology
         Graph of who may exchange models with whom.
-    learning_rate : float or schedule
-        eta, for the mean gradient.
-    optimizer : str or mapping, optional
-        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     exchange : {"any", "bipartite"}
         ``any``: every node asks. ``bipartite``: only one side of a two-colouring asks, as in the paper's Appendix A;
         edges inside a side are left out.
-    batch_size : int
-        B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
-    updates_per_node : int, optional
-        Quota of updates of each node.
     """
 
     name: Literal["gossip"] = "gossip"
-    nodes: int = Field(default=8, ge=1, le=1_000_000)
     topology: Topology = Ring()
-    learning_rate: LearningRate = ConstantRate(initial=0.5)
-    optimizer: Optimizer = None
     exchange: Literal["any", "bipartite"] = "any"
-    batch_size: int = Field(default=32, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
 class GossipNode(LearningNode):

@@ -139,10 +139,8 @@ class AgentNode(EndingNode):
         self.state.w = over.model
         yield from self.finish(REASONS[over.reason])
 
-    @on(Probe)
-    def probed(self, sender: str, message: Probe, now: float) -> Effects:
+    def check_peer(self, sender: str) -> None:
         check_sender(sender, self.server)
-        yield from ()
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""
@@ -465,7 +463,7 @@ class ServerNode(EndingNode):
 
         If it cannot be used, the one before is that of this round too: whoever waited for it would stand still.
         """
-        self.only_from_neighbours(sender)
+        self.check_peer(sender)
         newest = self.state.newest if isinstance(message, Combine) else self.state.averages
         known = newest[sender]
         try:
@@ -557,11 +555,11 @@ class ServerNode(EndingNode):
 
     @on(Leaving)
     def leaving(self, sender: str, message: Leaving, now: float) -> Effects:
-        self.only_from_neighbours(sender)
+        self.check_peer(sender)
         self.state.left.add(sender)
         yield from self.go_on()
 
-    def only_from_neighbours(self, sender: str) -> None:
+    def check_peer(self, sender: str) -> None:
         """Refuse what another than a neighbour sends."""
         if sender not in self.weights.others:
             raise PeerError(f"{sender} is no neighbour of {self.name}")
@@ -582,11 +580,6 @@ class ServerNode(EndingNode):
             yield Send(peer, Probe())
         self.state.patience *= 2
         yield SetTimer(self.state.patience, "probe")
-
-    @on(Probe)
-    def probed(self, sender: str, message: Probe, now: float) -> Effects:
-        self.only_from_neighbours(sender)
-        yield from ()
 
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone, and so is an answer that was under way; what agents were told may be lost."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.increasing.server import MOST_AHEAD, GlobalModel, Halt, Join, Leave, Probe, RoundUpdate, holds
+from gossamer.algorithms.increasing.server import MOST_AHEAD, GlobalModel, Halt, Join, Leave, RoundUpdate, holds
 from gossamer.algorithms.increasing.settings import MOST_ROUNDS, PublicRounds
 from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
@@ -173,10 +173,8 @@ class ClientNode(EndingNode):
             yield Interrupt(s.task)
         yield from self.finish("halt")
 
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+    def check_peer(self, sender: str) -> None:
         check_sender(sender, self.parent)
-        yield from ()
 
     def refused(self, event: Refused, now: float) -> Effects:
         self.state.running = False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.settings import MOST_ROUNDS, PublicRounds
-from gossamer.algorithms.nodes import EndingNode
+from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed
@@ -90,12 +90,6 @@ class Halt(Message):
 
     k: int
     model: Public | Released
-
-
-@message("increasing.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """Others wait for the receiver. It need not answer: that it was received shows that it is alive."""
 
 
 @dataclass
@@ -536,7 +530,5 @@ class AggregatorNode(Gatherer):
         s.v, s.k = halt.model, max(s.k, halt.k)
         yield from self.end("halt")
 
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
+    def check_peer(self, sender: str) -> None:
         check_sender(sender, self.parent)
-        yield from ()

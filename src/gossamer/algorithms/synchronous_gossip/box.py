@@ -39,54 +39,39 @@ from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, few
-from gossamer.algorithms.nodes import LearnerState, RoundNode
-from gossamer.algorithms.optimizer import ConstantRate, LearningRate, Optimizer
+from gossamer.algorithms.nodes import LearnerSettings, LearnerState, Probe, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.section import Composite
 from gossamer.topology.graphs import Graph, Ring, Topology
 from gossamer.topology.mixing import Matrix, metropolis, spectral_gap
 from gossamer.vectors import Model, Public, Released, shifted, stepped
 
 
-class Settings(Composite):
+class Settings(LearnerSettings):
     """Settings of `d_psgd` and `muffliato`.
 
     Attributes
     ----------
-    nodes : int
-        The number of nodes.
     topology : Topology
         Graph of who exchanges models with whom.
-    learning_rate : float or schedule
-        eta, for the mean gradient.
-    optimizer : str or mapping, optional
-        Rule for what becomes of the noisy gradient; ``sgd`` takes it as it is. Each node has a memory of its own.
     gossip_steps : int
         K, how often models are averaged after each gradient step. `d_psgd` has 1, `muffliato` 5 by default.
     acceleration : {"none", "chebyshev"}
         Way in which several gossip steps follow each other; `muffliato` has ``chebyshev`` by default.
     patience : float
         Seconds without a neighbour's model, after which it is asked whether it is there, then twice as many, and so on.
-    batch_size : int
-        B, the expected number of examples in a batch; a node samples each of its n examples with probability B/n.
     updates_per_node : int, optional
         Rounds.
     """
 
     name: Literal["d_psgd", "muffliato"] = "d_psgd"
-    nodes: int = Field(default=8, ge=1, le=1_000_000)
     topology: Topology = Ring()
-    learning_rate: LearningRate = ConstantRate(initial=0.5)
-    optimizer: Optimizer = None
     gossip_steps: int = Field(default=1, ge=1, le=1000)
     acceleration: Literal["none", "chebyshev"] = "none"
     patience: float = Field(default=60.0, ge=1e-3)
-    batch_size: int = Field(default=32, ge=1)
-    updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -120,12 +105,6 @@ class Iterate(Message):
 
     step: int
     model: Public | Released
-
-
-@message("synchronous_gossip.probe")
-@dataclass(frozen=True)
-class Probe(Message):
-    """The sender waits for an iterate. That it was received shows that the receiver is there, which needs no answer."""
 
 
 @message("synchronous_gossip.enough")
@@ -279,7 +258,7 @@ class SynchronousNode(RoundNode):
     @on(Iterate)
     def receive(self, sender: str, iterate: Iterate, now: float) -> Effects:
         s = self.state
-        self.only_from_neighbours(sender)
+        self.check_peer(sender)
         check_count(sender, "step", iterate.step)
         check_model(iterate.model, s.w)
         if s.over or iterate.step < s.step:
@@ -329,11 +308,6 @@ class SynchronousNode(RoundNode):
                 yield Send(name, Probe())
             yield self.wait_for("patience")
 
-    @on(Probe)
-    def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        self.only_from_neighbours(sender)
-        yield from ()
-
     @on(PeerDown)
     def peer_down(self, event: PeerDown, now: float) -> Effects:
         s = self.state
@@ -355,7 +329,7 @@ class SynchronousNode(RoundNode):
 
     @on(Enough)
     def enough(self, sender: str, message: Enough, now: float) -> Effects:
-        self.only_from_neighbours(sender)
+        self.check_peer(sender)
         self.state.left.add(sender)
         yield from self.unblock()
 
@@ -388,7 +362,7 @@ class SynchronousNode(RoundNode):
             if name not in s.away and name not in s.left:
                 yield Send(name, what)
 
-    def only_from_neighbours(self, sender: str) -> None:
+    def check_peer(self, sender: str) -> None:
         if sender not in self.neighbours:
             raise PeerError(f"{sender} is no neighbour of {self.name}")
 
