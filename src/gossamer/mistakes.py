@@ -271,11 +271,11 @@ def read_card(model: type[M], text: str, where: Path, what: str, largest: int) -
     (form,) = typing.get_args(model.model_fields["format"].annotation)
     try:
         found = json.loads(text) if len(text) <= largest else None
-        version = found.get("format") if isinstance(found, dict) else None
-        if type(version) is int and version != form:
+        card = found if isinstance(found, dict) else {}
+        if type(version := card.get("format")) is int and version != form:
             raise DataError(
                 f"{where}: expected a {what} of format {form}, found format {version}, written by gossamer "
-                f"{str(found.get('gossamer', '?'))[:20]}; install that version"
+                f"{str(card.get('gossamer', '?'))[:20]}; install that version"
             )
         return model.model_validate(found)
     except DataError:
