@@ -39,7 +39,7 @@ class ReleasedScores:
     run : str
         Name of the deployed run; empty of a simulation.
     expected : tuple of str
-        All parties with data.
+        All parties with data; empty where there is the sum over them alone.
     """
 
     counts: Mapping[str, Sequence[ScoreCounts]]
@@ -64,6 +64,7 @@ class ReleasedScores:
         groups = {name: self._figures(of) for name, of in grouped if name}
         return {
             "epsilon": self.epsilon,
+            **({} if self.expected else {"together": True}),
             "figures": self._figures([one for counts in self.counts.values() for one in counts]),
             "parties": {name: self._figures(counts) for name, counts in self.counts.items()},
             **({"groups": groups} if groups else {}),
@@ -154,9 +155,13 @@ def _finite(values: Any) -> Any:
     return found
 
 
+_EACH = "histograms of scores that each party released once"
+
+
 def evaluation_lines(found: Mapping[str, Any], noise: str) -> Iterator[str]:
     """Yield a `ReleasedScores.summary` in words, a line for all together and for each group and party."""
-    yield f"Private evaluation, of histograms of scores that each party released once, {noise} (95 % intervals):"
+    what = "the sum of all parties' histograms of scores" if found.get("together") else _EACH
+    yield f"Private evaluation, of {what}, {noise} (95 % intervals):"
     if found.get("missing"):
         yield f"  - without {', '.join(found['missing'])}, whose part is missing"
     each = found["parties"] if len(found["parties"]) > 1 else {}

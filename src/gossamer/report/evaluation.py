@@ -38,7 +38,8 @@ def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSectio
     }
     epsilons = {name: None if one["epsilon"] is None else rounded_up(one["epsilon"]) for name, one in found.items()}
     missing = {name: one["missing"] for name, one in found.items() if one.get("missing")}
-    values = {"tables": tables, "noise": epsilons, "missing": missing}
+    together = [name for name, one in found.items() if one.get("together")]
+    values = {"tables": tables, "noise": epsilons, "missing": missing, "together": together}
     return PageSection("evaluation", "Private evaluation", (), "evaluation.html", values)
 
 

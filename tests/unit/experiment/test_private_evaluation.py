@@ -18,9 +18,10 @@ from tests.unit.experiment.test_resuming import SECRET, Killed, files, resume
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError, RunWarning
-from gossamer.experiment.preparation.held_out import OBSERVER
+from gossamer.experiment.preparation.held_out import OBSERVER, SUM, doubts_of_held_out
+from gossamer.experiment.preparation.prepare import FromMemory, prepare
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.sides.held_out import SeededGrid
+from gossamer.sides.held_out import SeededGrid, masked_sum
 from gossamer.sides.pool import Pool
 from gossamer.verify.gossamer_verify import verify
 
@@ -440,3 +441,79 @@ def test_a_held_out_row_that_is_another_shows_in_its_party_s_histogram_alone(
     apart = [float(np.linalg.norm(a - b)) for a, b in zip(sums["one"], sums["other"], strict=True)]
     assert sorted(apart)[:-1] == [0.0] * (WARDS - 1)
     assert max(apart) == pytest.approx(math.sqrt(2))
+
+
+TOGETHER = {**SPEC["evaluation"], "by": "federation", "honest": 1.0}
+
+
+def test_a_sum_over_parties_has_the_noise_of_one_of_which_each_adds_its_share(tmp_path: Path) -> None:
+    """One Gaussian release for epsilon takes z, by its closed form; of h parties counted on each adds z / sqrt(h)."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    for honest, counted in ((1.0, 3), (0.6, 2), (0.1, 1)):
+        out = tmp_path / str(honest)
+        result = run(out, evaluation={**TOGETHER, "honest": honest})
+        told = json.loads((out / "evaluation.json").read_text())
+        assert [*told["parties"]] == ["all"]
+        assert told["parties"]["all"]["rows"] == pytest.approx(360, abs=1)
+        lines = [json.loads(line) for line in (out / "ledger.jsonl").read_text().splitlines()]
+        held_out = [line for line in lines if line.get("protects") == "held-out example"]
+        assert [line["releases"] for line in held_out] == [1] * WARDS
+        (share,) = {line["noise_multiplier"] for line in held_out}
+        assert gaussian_epsilon(1 / (share * math.sqrt(counted)), 1e-5) == pytest.approx(0.5, rel=2e-3)
+        assert told["parties"]["all"]["noise"] == pytest.approx(share * math.sqrt(WARDS), rel=1e-2)
+        assert result.summary["private_evaluation"]["epsilon"] <= 0.5
+        own = result.guarantees[OBSERVER].epsilon
+        assert gaussian_epsilon(1 / share, 1e-5) == pytest.approx(own, rel=2e-3)
+        assert (SUM in result.guarantees) == (counted > 1)
+        if counted > 1:
+            found = result.guarantees[SUM]
+            assert found.epsilon <= 0.5 < own
+            assert ("though no party" in found.observer) == (counted == WARDS)
+            assert any(f"{counted} parties, this one included" in line for line in found.assumptions)
+        assert verify(out)["guarantees"][-1]["verdict"] == "follows"
+
+
+def test_a_sum_over_parties_is_that_of_their_histograms(tmp_path: Path) -> None:
+    """At epsilon 100 the noise is about 0.1 of a row, so the counts of both outcomes are there."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    result = run(tmp_path / "out", evaluation={**TOGETHER, "epsilon": 100})
+    (counts,) = json.loads((tmp_path / "out" / "evaluation.json").read_text())["parties"]["all"]["counts"]
+    prevalence = result.summary["private_evaluation"]["figures"]["prevalence"]["value"]
+    assert np.sum(counts) == pytest.approx(360, abs=6)
+    assert prevalence == pytest.approx(np.sum(counts[1]) / np.sum(counts), abs=1e-9)
+    figures = result.summary["private_evaluation"]["figures"]
+    assert figures["auroc"]["value"] == pytest.approx(result.summary["metrics"]["test_auroc"], abs=0.01)
+
+
+def test_a_masked_sum_is_exact_and_of_all() -> None:
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    rng = np.random.default_rng(2)
+    steps = rng.integers(-(2**50), 2**50, (4, 30))
+    np.testing.assert_array_equal(masked_sum(list(steps * 2.0**-10), 2.0**-10), steps.sum(axis=0) * 2.0**-10)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"by": "federation"}, "release is missing"),
+        ({**SPEC["evaluation"], "honest": 1.0}, "by: federation is missing"),
+        ({**TOGETHER, "honest": 0}, "evaluation.honest"),
+    ],
+)
+def test_sums_over_parties_that_are_none_are_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(CallerError, match=said) as error:
+        run(evaluation=changed)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sum_over_one_party_is_refused() -> None:
+    with pytest.raises(CallerError, match="two parties or more"):
+        run(data=wards(owners=np.zeros(900, int)), algorithm={**SPEC["algorithm"], "nodes": 1}, evaluation=TOGETHER)
+
+
+@pytest.mark.parametrize(("honest", "all_of_them"), [(0.6, False), (0.7, True)])
+def test_counting_on_every_party_is_told_to_prove_less_against_one(honest: float, all_of_them: bool) -> None:
+    prepared = prepare(gs.parse_spec({**SPEC, "evaluation": {**TOGETHER, "honest": honest}}), FromMemory(wards()))
+    assert any("against a party, which knows its own noise" in line for line in doubts_of_held_out(prepared)) == (
+        all_of_them
+    )

@@ -230,6 +230,11 @@ def check_deployed(experiment: Experiment) -> None:
             "deployed parties tell nobody exactly how their test examples are scored",
         ),
         (
+            experiment.evaluation.by == "federation",
+            "evaluation.by: federation",
+            "deployed parties release a histogram each",
+        ),
+        (
             released and experiment.budget is not None and experiment.budget.rows_per_person is not None,
             "evaluation.release: private with budget.rows_per_person",
             "who has test examples of a deployed party is not compared with whom it trains on",

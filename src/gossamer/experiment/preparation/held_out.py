@@ -38,7 +38,7 @@ from gossamer.privacy.guarantees import EXAMPLES, HELD_OUT, WHOEVER, Guarantee
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.randomness import derive, stream
-from gossamer.sides.held_out import HeldOut, SimulatedExactly
+from gossamer.sides.held_out import HeldOut, SimulatedExactly, masked_sum
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Side
 from gossamer.sides.plan import NOT_CRASHES, SidePlan
@@ -46,8 +46,8 @@ from gossamer.sides.pool import Machine, open_pool
 from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public, Released
 
-OBSERVER = "held_out"
-"""Key of the guarantee among those of a plan."""
+OBSERVER, SUM = "held_out", "held_out_sum"
+"""Keys of guarantees among those of a plan: by each party's own noise, and by that of a sum over all of them."""
 SUFFIX = "/held-out"
 """Of a party's name, in its receipts of these."""
 _ASSUMED = (
@@ -65,6 +65,14 @@ _TRAINED = (
     "training examples are covered, in all messages and in the model; held-out ones have a guarantee of their own, for "
     "histograms of scores on them, and exact figures on them, in metrics, summary and report, are covered by nothing"
 )
+_SHARED = (
+    "{honest} parties, this one included, add their noise and tell nobody: of all {parties} at most {colluders} work "
+    "together with others",
+    "the masks hold: whoever adds histograms up learns their sum alone, with all {parties} parties in it",
+    "trusted: who adds up hands on the keys of masks as parties sent them, which nobody signs in a simulation",
+)
+_OF_SUM = "whoever sees the sum of all histograms, and up to {colluders} of the {parties} parties together with it"
+_OF_SUM_ALONE = "whoever sees the sum of all histograms, though no party works together with it"
 _SLOTS = "adding or removing an example is read as blanking one of the public slots"
 
 
@@ -83,7 +91,32 @@ def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
     }
     query, size = _query(prepared), len(groups_of(prepared)) * SIZE
     side = HeldOut({query.release(size): 1}, query.mechanism.private, partial(tuple, (query,)), WHOEVER)
+    if (honest := _honest(prepared)) > 1:
+        told[SUM] = _of_sum(prepared, honest)
     return replace(plan, guarantees={**told, OBSERVER: _guarantee(prepared, query)}, held_out=side)
+
+
+def _honest(prepared: Prepared) -> int:
+    """h: how many parties' noise is counted in what is released; 1 is each one's own."""
+    share = prepared.experiment.evaluation.honest
+    return 1 if share is None else math.ceil(round(share * len(prepared.names), 9))
+
+
+def _of_sum(prepared: Prepared, honest: int) -> Guarantee:
+    """Guarantee of a sum over all parties, of which h add noise for certain: that of one release with all of it."""
+    found, parties = _guarantee(prepared, _query(prepared, 1)), len(prepared.names)
+    counts = {"honest": honest, "parties": parties, "colluders": parties - honest}
+    observer = (_OF_SUM if parties > honest else _OF_SUM_ALONE).format(**counts)
+    if not math.isfinite(found.epsilon):
+        return replace(found, observer=observer)
+    proof = (
+        f"{found.proof.partition(' of ')[0]} of one release, the sum of all parties' histograms of scores by outcome"
+    )
+    shared = tuple(line.format(**counts) for line in _SHARED)
+    assumptions = (*shared, *found.assumptions)
+    return replace(
+        found, observer=observer, proof=f"{proof}, with the noise of {honest} of them", assumptions=assumptions
+    )
 
 
 def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
@@ -116,6 +149,8 @@ def _check_outcomes(prepared: Prepared) -> None:
             "evaluation.release: private is for two classes and a loss that gives probabilities, found "
             f"{'the hinge loss' if loss == 'hinge' else found}; leave it out"
         )
+    if spec.evaluation.by == "federation" and len(prepared.names) < 2:
+        raise SpecError("evaluation.by: federation is for two parties or more, found one; leave it out")
     if spec.rows_per_person > 1 or (asked(spec) and dataset.persons is not None):
         _check_persons(prepared)
 
@@ -143,9 +178,12 @@ def _check_persons(prepared: Prepared) -> None:
         )
 
 
-def _query(prepared: Prepared) -> Query:
-    """The question that is asked of every party: all of its held-out examples, with noise for a length of 1."""
-    spec = prepared.experiment
+def _query(prepared: Prepared, honest: int | None = None) -> Query:
+    """The question that is asked of every party: all of its held-out examples, with noise for a length of 1.
+
+    Of h parties that are counted on each adds 1/h of the variance.
+    """
+    spec, honest = prepared.experiment, honest or _honest(prepared)
     law: Mechanism = NoNoise(1.0)
     if spec.private:
         assert spec.evaluation.epsilon is not None
@@ -159,7 +197,7 @@ def _query(prepared: Prepared) -> Query:
                 f"evaluation.epsilon: {spec.evaluation.epsilon:g} at delta {spec.delta:g} takes more noise than any "
                 "that a release has; raise it"
             ) from None
-        law = Gaussian(1.0, noise.noise_multiplier)
+        law = Gaussian(1.0, noise.noise_multiplier / math.sqrt(honest))
     return Query(Poisson(1.0), law, 1.0)
 
 
@@ -193,6 +231,11 @@ def doubts_of_held_out(prepared: Prepared) -> Iterator[str]:
     spec = prepared.experiment
     if spec.evaluation.release is None or not spec.private:
         return
+    if spec.evaluation.honest is not None and _honest(prepared) == len(prepared.names):
+        yield (
+            f"evaluation.honest {spec.evaluation.honest:g} of {len(prepared.names)} parties, rounded up, is all of "
+            "them: against a party, which knows its own noise, less is proved; say a lower share"
+        )
     rows, groups = len(prepared.dataset.test), len(groups_of(prepared))
     normal = _query(prepared).mechanism.normal
     deviation = 0.0 if normal is None else normal.standard_deviation * math.sqrt(len(prepared.names) * groups)
@@ -394,16 +437,28 @@ def released(
     task = Gradient(0, Public(np.zeros(histogram.size)), query)
     tickets = [sides.admit(name, task) for name in rows]
     charged()
-    found = {}
-    for (name, own), ticket, answer in zip(rows.items(), tickets, sides.compute(tickets), strict=True):
-        grid = ticket.provided.grid
-        deviation = 0.0 if grid is None else grid.noise.standard_deviation
-        sums = np.split(np.asarray(answer.released.values), len(groups))
-        counts = [ScoreCounts.of(one, deviation, len(own.rows) / len(groups)) for one in sums]
-        found[name.removesuffix(SUFFIX)] = counts
-    epsilon, declared = plan.guarantees[OBSERVER].epsilon, prepared.experiment.dataset.prevalence
+    answers = [np.asarray(answer.released.values) for answer in sides.compute(tickets)]
+    grids = [None if ticket.provided.grid is None else ticket.provided.grid.noise for ticket in tickets]
+    deviations = [0.0 if grid is None else grid.standard_deviation for grid in grids]
+    parties, sizes = [name.removesuffix(SUFFIX) for name in rows], [len(own.rows) for own in rows.values()]
+    together = prepared.experiment.evaluation.by == "federation"
+    if together:
+        # All grids have one step, which follows from the noise and from how many numbers there are.
+        step = next((grid.step for grid in grids if grid is not None), None)
+        answers = [np.sum(answers, axis=0) if step is None else masked_sum(answers, step)]
+        parties, sizes, deviations = ["all"], [sum(sizes)], [math.hypot(*deviations)]
+    found = {
+        name: [ScoreCounts.of(one, deviation, size / len(groups)) for one in np.split(answer, len(groups))]
+        for name, answer, deviation, size in zip(parties, answers, deviations, sizes, strict=True)
+    }
+    epsilon = plan.guarantees.get(SUM, plan.guarantees[OBSERVER]).epsilon
     told = ReleasedScores(
-        found, groups, epsilon if math.isfinite(epsilon) else None, declared, prepared.run, prepared.names
+        found,
+        groups,
+        epsilon if math.isfinite(epsilon) else None,
+        prepared.experiment.dataset.prevalence,
+        prepared.run,
+        () if together else prepared.names,
     )
     return HeldOutRelease(told, [*sides.lines()])
 
@@ -416,7 +471,8 @@ def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     law = json.dumps(_query(prepared).release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
-    return derive(sources.noise, "held-out examples", law, digest.hexdigest())
+    by = () if prepared.experiment.evaluation.by == "party" else ("together",)
+    return derive(sources.noise, "held-out examples", *by, law, digest.hexdigest())
 
 
 def _parts(features: Any, *arrays: Any) -> Iterable[bytes]:

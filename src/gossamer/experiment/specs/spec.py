@@ -132,6 +132,11 @@ class EvaluationSettings(Section):
         figures with intervals are made of that, for all parties and for each.
     epsilon : float, optional
         Epsilon of that release for each held-out example, at the delta of the run.
+    by : {"party", "federation"}
+        ``federation``: of all parties one histogram, the sum of theirs behind masks, so that nobody sees one party's.
+    honest : float, optional
+        Share of the parties, with ``federation``, that is trusted to add its noise and to tell nobody: each adds less
+        then. Left out, nobody is, and each adds as much as if it released alone.
     group : str, optional
         Column of categories, or a boolean one, by whose groups figures are given, too; the release counts them
         apart, at no further epsilon. It must be declared in ``dataset.columns``.
@@ -144,6 +149,8 @@ class EvaluationSettings(Section):
     public_path: Path | None = None
     release: Literal["private"] | None = None
     epsilon: float | None = Field(default=None, gt=0, le=100)
+    by: Literal["party", "federation"] = "party"
+    honest: float | None = Field(default=None, gt=0, le=1)
     group: str | None = None
 
     @model_validator(mode="after")
@@ -151,6 +158,10 @@ class EvaluationSettings(Section):
         if (self.release is None) != (self.epsilon is None):
             missing = "epsilon" if self.epsilon is None else "release"
             raise ValueError(f"{missing} is missing: a release of held-out examples is private, and has an epsilon")
+        if self.by == "federation" and self.release is None:
+            raise ValueError("release is missing: by says whose held-out examples are released together")
+        if self.honest is not None and self.by != "federation":
+            raise ValueError("by: federation is missing: honest says how many parties add noise to what they sum")
         return self
 
 
