@@ -10,7 +10,7 @@ budget, unless the spec says how much there is. A person may have rows at severa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from gossamer.algorithms.persons import (
 from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words, noise_of, sampling_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy import guarantees
-from gossamer.privacy.accounting.accountants import compositions, epsilon, worst_profile
+from gossamer.privacy.accounting.accountants import compositions, epsilon, most_revealing, worst_profile
 from gossamer.privacy.accounting.planner import (
     NoiseFamily,
     calibrate,
@@ -49,7 +49,6 @@ from gossamer.privacy.mechanisms import (
     NeighboringRelation,
     NoNoise,
     PaperNoise,
-    Poisson,
     RadialNoise,
     ReleaseKind,
     added,
@@ -261,68 +260,20 @@ def epsilon_so_far(problem: Problem[Any], ledgers: Iterable[Any]) -> float | Non
             return joint(problem, {ledger.owner: ledger.counts for ledger in ledgers}, _MOST_READINGS).epsilon
         except SpecError:  # nodes are further apart now than their plans are
             return None
-    most = _undominated(ledger.counts for ledger in ledgers)
-    if len(most) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):
-        return None
-    worst = revealing(most, rows)
-    return max((epsilon(counts, spec.delta, spec.privacy.relation, rows).epsilon for counts in worst), default=0.0)
-
-
-def _undominated(all_counts: Iterable[Counts]) -> list[Counts]:
-    """Those of several nodes' counts that may be the worst: no other has as many releases of every kind and more."""
     single: dict[ReleaseKind, int] = {}
     mixed: dict[frozenset[tuple[ReleaseKind, int]], Counts] = {}
-    for counts in all_counts:
+    for counts in (ledger.counts for ledger in ledgers):
         if len(counts) > 1:  # a node whose rates differ from one release to the next
             mixed[frozenset(counts.items())] = counts
         for kind, count in counts.items() if len(counts) == 1 else ():
             single[kind] = max(count, single.get(kind, 0))
-    return _front([*mixed.values(), *({kind: count} for kind, count in single.items())], _within)
-
-
-def _front(all_counts: Iterable[Counts], exceeds_not: Callable[[Counts, Counts], bool]) -> list[Counts]:
-    """Those that are not within another; one more than is read, at most."""
-    front: list[Counts] = []
-    for counts in all_counts:
-        if len(front) > _MOST_READINGS:
-            break
-        if not any(exceeds_not(counts, other) for other in front):
-            front = [other for other in front if not exceeds_not(other, counts)] + [counts]
-    return front
-
-
-def revealing(all_counts: Iterable[Counts], rows: int) -> list[Counts]:
-    """Those of several nodes' counts that no other exceeds in rates and counts: what is revealed grows with both.
-
-    That holds release by release, so also for nodes that release in several ways, such as a scale before the run.
-    Where a person has several ``rows``, how many of them are drawn in batches of fixed size depends on more than the
-    rate (`planner.calibrate` compares nodes likewise).
-    """
-    return _front(all_counts, partial(_reveals_less, rows=rows))
-
-
-def _reveals_less(some: Counts, others: Counts, rows: int) -> bool:
-    """Whether each release of ``some`` has one of its own among ``others`` that reveals as much or more."""
-    least, most = _families(some, rows), _families(others, rows)
-    if least is None or most is None:  # several rates within one family: which goes with which is not said
-        return _within(some, others)
-    return all(
-        family in most and kind.sampling.rate <= most[family][0].sampling.rate and count <= most[family][1]
-        for family, (kind, count) in least.items()
-    )
-
-
-def _families(counts: Counts, rows: int) -> dict[Hashable, tuple[ReleaseKind, int]] | None:
-    """Releases by what they have to have in common to be compared by rate; none where two have it in common."""
-    found: dict[Hashable, tuple[ReleaseKind, int]] = {}
-    for kind, count in counts.items():
-        by_rate = rows == 1 or isinstance(kind.sampling, Poisson)
-        found[(kind.mechanism, type(kind.sampling) if by_rate else kind.sampling, kind.size)] = kind, count
-    return found if len(found) == len(counts) else None
-
-
-def _within(some: Counts, others: Counts) -> bool:
-    return all(count <= others.get(kind, 0) for kind, count in some.items())
+    most = [*mixed.values(), *({kind: count} for kind, count in single.items())]
+    if len(single) > _MOST_READINGS or not all(kind.mechanism.private for counts in most for kind in counts):
+        return None
+    worst = most_revealing(most, rows)
+    if len(worst) > _MOST_READINGS:
+        return None
+    return max((epsilon(counts, spec.delta, spec.privacy.relation, rows).epsilon for counts in worst), default=0.0)
 
 
 def check_samples(settings: Any, spec: Spec) -> Iterator[str]:

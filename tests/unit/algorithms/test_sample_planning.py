@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gossamer.algorithms.sample_planning import revealing
-from gossamer.privacy.accounting.accountants import epsilon
+from gossamer.privacy.accounting.accountants import epsilon, most_revealing
 from gossamer.privacy.mechanisms import (
     BatchSampling,
     Counts,
@@ -45,7 +44,7 @@ def test_the_largest_is_that_of_all_nodes(
     sizes, numbers = generator.integers(40, 200, 10), generator.integers(1, 60, 10)
     samplings: list[BatchSampling] = [FixedSize(int(n), 32) if fixed else Poisson(32 / int(n)) for n in sizes]
     nodes: list[Counts] = [{ReleaseKind(law, sampling, 1): int(n)} for sampling, n in zip(samplings, numbers)]
-    found = revealing(nodes, rows)
+    found = most_revealing(nodes, rows)
     assert len(found) < len(nodes)
     assert largest(found, relation, rows) == largest(nodes, relation, rows)
 
@@ -56,23 +55,32 @@ def test_nodes_that_release_a_scale_before_are_compared_too(rows: int) -> None:
     """Bit for bit; the smallest shard of nodes that do the same is the only one that is read."""
     scale, sizes = ReleaseKind(Gaussian(1.0, 20.0), Poisson(1.0), 1), [112, 179, 248, 304, 415]
     nodes: list[Counts] = [{scale: 1, ReleaseKind(LAW, Poisson(32 / n), 1): 30} for n in sizes]
-    assert revealing(nodes, rows) == nodes[:1]
+    assert most_revealing(nodes, rows) == nodes[:1]
     assert largest(nodes[:1], ADD, rows) == largest(nodes, ADD, rows)
-    assert revealing(nodes[::-1], rows) == nodes[:1]
+    assert most_revealing(nodes[::-1], rows) == nodes[:1]
     fewer: Counts = {ReleaseKind(LAW, Poisson(32 / 100), 1): 30}
-    assert revealing([*nodes, fewer], rows) == [nodes[0], fewer]
+    assert most_revealing([*nodes, fewer], rows) == [nodes[0], fewer]
 
 
 def test_nodes_that_cannot_be_compared_are_all_read() -> None:
-    """More noise, more rounds at a lower rate, another scheme, several rates; fixed batches and several rows."""
+    """Less noise, more rounds at a lower rate, another scheme, several rates; fixed batches and several rows."""
     nodes: list[Counts] = [
         {ReleaseKind(LAW, Poisson(0.2), 1): 5},
         {ReleaseKind(LAW, Poisson(0.1), 1): 6},
-        {ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 1): 1},
+        {ReleaseKind(Gaussian(1.0, 1.0), Poisson(0.1), 1): 1},
         {ReleaseKind(LAW, FixedSize(10, 1), 1): 1},
         {ReleaseKind(LAW, Poisson(0.1), 1): 1, ReleaseKind(LAW, Poisson(0.15), 1): 1},
     ]
-    assert len(revealing(nodes, 1)) == len(nodes)
+    assert len(most_revealing(nodes, 1)) == len(nodes)
     fixed: list[Counts] = [{ReleaseKind(LAW, FixedSize(10, 1), 1): 1}, {ReleaseKind(LAW, FixedSize(10, 2), 1): 1}]
-    assert revealing(fixed, 1) == fixed[1:]
-    assert revealing(fixed, 2) == fixed
+    assert most_revealing(fixed, 1) == fixed[1:]
+    assert most_revealing(fixed, 2) == fixed[::-1]
+
+
+def test_nodes_that_have_made_less_of_the_same_are_left_out() -> None:
+    """Fewer sizes of batches than another, each as often; and more noise."""
+    growing = [{ReleaseKind(LAW, Poisson(0.1 * n), 1): 5 for n in range(1, last + 1)} for last in range(1, 5)]
+    quieter: Counts = {ReleaseKind(Gaussian(1.0, 2.0), Poisson(0.1), 1): 5}
+    assert most_revealing([*growing, quieter], 1) == growing[-1:]
+    ahead: Counts = {ReleaseKind(LAW, Poisson(0.1), 1): 6}
+    assert most_revealing([*growing, ahead], 1) == [growing[-1], ahead]

@@ -37,9 +37,9 @@ epsilon-differentially private for one row, its sampling counted, is so with m e
 one.
 
 **The privacy profile of whoever is exposed most**, where nodes release differently (`worst_profile`). No one node need
-be the worst at every loss, so the profile is the largest of all. Of nodes that release alike, those that release as
-much as another or less are left out: profiles grow with the rate of sampling and with the number of releases
-(`privacy.pairs`). Where many are left they are covered, a few at a time, by one that releases as much as any.
+be the worst at every loss, so the profile is the largest of all. Nodes each of whose releases has one of its own at
+another that reveals as much or more are left out: profiles grow with the rate of sampling and with the number of
+releases (`privacy.pairs`). Where many are left they are covered, a few at a time, by one that releases as much as any.
 
 **Many adaptive releases of which nothing is known but their pure epsilons** (`compositions`):
 
@@ -687,6 +687,12 @@ def worst_profile(many: Iterable[Parts], relation: NeighboringRelation, point: t
     return profiles[0] if len(profiles) == 1 else PrivacyProfile.worst(profiles)
 
 
+def most_revealing(many: Iterable[Counts], rows: int) -> list[Counts]:
+    """Those of several nodes' releases that none of the others covers; ``rows`` of one person are at each."""
+    front = _front({_read([(counts, rows)]) for counts in many})
+    return [{one.kind: one.times for one in released} for released in front]
+
+
 def _front(different: set[_Release]) -> list[_Release]:
     """Those that are not within another; all of them where there are so many that a look at each pair takes long."""
     if len(different) > _MANY:
@@ -729,11 +735,14 @@ def _alike(released: _Release, other: _Release) -> bool:
 
 
 def _within(released: _Release, other: _Release) -> bool:
-    """Whether ``other`` releases at least as much everywhere."""
-    return _alike(released, other) and all(
-        a.rate <= b.rate and a.times <= b.times and a.rows <= b.rows and a.noise >= b.noise
-        for a, b in zip(released, other, strict=True)
-    )
+    """Whether each part of ``released`` has one of its own in ``other``, which releases at least as much."""
+    rest = iter(other)
+    return all(any(_covers(more, one) for more in rest) for one in released)
+
+
+def _covers(more: _OfKind, one: _OfKind) -> bool:
+    amounts = one.rate <= more.rate and one.times <= more.times and one.rows <= more.rows
+    return amounts and one.noise >= more.noise and one.law == more.law
 
 
 def _covered(front: list[_Release], relation: NeighboringRelation) -> list[PrivacyProfile]:
