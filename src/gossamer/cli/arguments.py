@@ -151,7 +151,10 @@ sweep  runs.studies  run every combination of settings with several seeds, and c
   @spec
   @reproducible
   --grid KEY=A,B,C:text&        values of a key, such as algorithm.batch_size=8,32; several give every combination
+  --label KEY=A,B,C:text&       what the values of a key are called, in their order, such as algorithm.clip=tight,loose
   --seeds N:int[1..)=5          runs of each setting
+  --figure AXES:text            draw a figure for an article, such as x=budget.epsilon,y=accuracy,hue=algorithm
+  --baseline KEY=VALUE:text     test the others of a key against one of its values, in pairs by seed
   @study
   --out DIR:path                folder for the runs' folders (default: runs/<spec>-sweep)
 price  runs.studies  say what privacy and distance cost: runs without noise, alone and in one place

@@ -237,15 +237,20 @@ def live(door: Door | None, folders: Sequence[Path], tell: Callable[[str], objec
 
 
 def page_of(folders: Sequence[Path], public: bool = False) -> Page:
-    """Return the page of runs, or of deployed parties.
+    """Return the page of runs, of a sweep, or of deployed parties.
 
     Raises
     ------
     CallerError
         If a folder is neither, or there are some of both.
     """
+    from gossamer.report.article import SWEEP, read_sweep
     from gossamer.report.page import is_party, page_of_parties, page_of_runs
     from gossamer.report.records import read_records
+
+    if len(folders) == 1 and (folders[0] / SWEEP).is_file():
+        runs, means = read_sweep(folders[0])
+        return page_of_runs(read_records(runs), public=public, before=() if public else (means,))
 
     parties = [folder for folder in folders if is_party(folder)]
     if not parties:

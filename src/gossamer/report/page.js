@@ -9,6 +9,10 @@
     follows: specs[place.dataset.chart].params?.some((one) => one.name === "across"),
   }));
   Promise.all(drawn.map(({ chart }) => chart)).then(() => { document.documentElement.dataset.drawn = "all"; });
+  // A chart that was drawn where nothing was shown has no width yet.
+  for (const folded of document.querySelectorAll("details.all")) {
+    folded.addEventListener("toggle", () => window.dispatchEvent(new Event("resize")));
+  }
   const across = document.getElementById("across");
   across?.addEventListener("change", () => {
     for (const { chart, follows } of drawn) {

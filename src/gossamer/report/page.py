@@ -66,6 +66,8 @@ class Page:
         Whether figures were left out that nothing covers.
     opening : sequence of str
         Sentences on what is predicted, of whom, and what for.
+    leading : sequence of str
+        Names of the sections that come first where all else, being of many runs, waits until a reader opens it.
     """
 
     title: str
@@ -75,6 +77,7 @@ class Page:
     sections: Sequence[PageSection]
     public: bool = False
     opening: Sequence[str] = ()
+    leading: Sequence[str] = ()
 
     @property
     def figures(self) -> list[Figure]:
@@ -91,7 +94,8 @@ def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: 
     cells = _scores([record.summary for record in records], SCORES, public)
     rows = [_row(record, public, scored) for record, scored in zip(records, cells, strict=True)]
     sections = sections_of(records, public=public, before=before)
-    return Page(title, "Runs", rows, notes(records, public=public), sections, public, described(records))
+    leading = [one.name for one in before] + ["figures"] if before and len(records) > 1 else []
+    return Page(title, "Runs", rows, notes(records, public=public), sections, public, described(records), leading)
 
 
 def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], public: bool) -> list[dict[str, str]]:

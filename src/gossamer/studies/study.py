@@ -400,6 +400,7 @@ def runs_of(
     remarks: Remarks,
     shared: Mapping[str, bool],
     left_out: dict[str, str] | None = None,
+    look: Callable[[Prepared, Plan], None] = lambda prepared, plan: None,
 ) -> tuple[list[StudyRun], dict[str, bool]]:
     """Check every setting and every folder; return the runs, and whether somebody has their model, by setting.
 
@@ -419,6 +420,8 @@ def runs_of(
         Settings that were checked already, and whether somebody has the run's model.
     left_out : dict of str to str, optional
         Gets the settings that cannot be run, and why; without it one such is an error.
+    look : callable, optional
+        Is given what each setting that is checked here would run.
 
     Raises
     ------
@@ -431,9 +434,12 @@ def runs_of(
     found, runs = dict(shared), list[StudyRun]()
     for name, make in first.items():
         try:
-            experiment = make()
+            with remarks.gathered():
+                experiment = make()
             if name not in found:
-                found[name] = checked(experiment, name, remarks)[1].words.shared
+                prepared, plan = checked(experiment, name, remarks)
+                look(prepared, plan)
+                found[name] = plan.words.shared
         except CallerError as problem:
             if left_out is None:
                 raise

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gossamer.errors import SpecError, shortened
+from gossamer.algorithms.plan import Plan
+from gossamer.errors import DataError, SpecError, did_you_mean, shortened
+from gossamer.experiment.preparation.prepare import Prepared
+from gossamer.experiment.results.summary import figure_names
 from gossamer.experiment.specs.folder_names import setting_name
+from gossamer.report.article import COSTS, LATEX, SWEEP, Article, Axes, Mean, against, figures_of, means_section
+from gossamer.report.drawing import PageSection, needed
+from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
-from gossamer.studies.study import Remarks, Spec, Study, experiment_of, nobody, runs_of
+from gossamer.studies.study import LOSS, Remarks, Spec, Study, experiment_of, nobody, runs_of
 
 # Grids of settings: every combination of the values that some keys of a spec take.
 
@@ -31,10 +38,13 @@ class Setting:
         Name of the setting in names of folders.
     given : mapping of str to str
         Values in YAML, by key.
+    labels : mapping of str to str
+        The same values as people call them.
     """
 
     name: str
     given: Mapping[str, str]
+    labels: Mapping[str, str]
 
     @property
     def overrides(self) -> list[str]:
@@ -42,8 +52,8 @@ class Setting:
         return [f"{key}={value}" for key, value in self.given.items()]
 
 
-def read_grid(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Values by key, from texts such as ``algorithm.batch_size=8,32``.
+def read_grid(texts: Sequence[str], option: str = "--grid") -> dict[str, list[str]]:
+    """Values by key, from texts such as ``algorithm.batch_size=8,32`` that an ``option`` was given.
 
     A comma inside brackets, braces or quotes is part of a value.
 
@@ -56,9 +66,9 @@ def read_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         key, equals, values = (part.strip() for part in text.partition("="))
         if not equals or not key:
-            raise SpecError(f"--grid: expected key=a,b,c, {_EXAMPLE}, found {shortened(text)}")
+            raise SpecError(f"{option}: expected key=a,b,c, {_EXAMPLE}, found {shortened(text)}")
         if key in grid:
-            raise SpecError(f"--grid: {key} is there twice; give all its values in one --grid")
+            raise SpecError(f"{option}: {key} is there twice; give all its values in one {option}")
         grid[key] = _split(values)
     return grid
 
@@ -71,18 +81,64 @@ def as_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
     return {key: [value if isinstance(value, str) else json.dumps(value) for value in grid[key]] for key in grid}
 
 
-def settings_of(grid: Mapping[str, Sequence[str]], otherwise: str) -> list[Setting]:
+def settings_of(
+    grid: Mapping[str, Sequence[str]], otherwise: str, labels: Mapping[str, Sequence[str]] | None = None
+) -> list[Setting]:
     """Every combination, the values of the last key varying fastest; one named ``otherwise`` where the grid is empty.
+
+    Values are called by their ``labels``, by key in the order of the values; by default a section is called by its
+    name, and any other value is what it is.
 
     Raises
     ------
     SpecError
-        If a key has no value, or one twice, or cannot be in a grid.
+        If a key has no value, or one twice, or cannot be in a grid, or two of its values are called the same.
     """
     for key, values in grid.items():
         _check(key, values)
-    combinations = [dict(zip(grid, chosen, strict=True)) for chosen in itertools.product(*grid.values())]
-    return [Setting(setting_name(given) or otherwise, given) for given in combinations]
+    for key in labels or {}:
+        if key not in grid:
+            raise SpecError(f"--label: {shortened(key)} is no key of the grid{did_you_mean(key, grid)}")
+    called = {key: _labels(key, values, (labels or {}).get(key)) for key, values in grid.items()}
+    found = []
+    for places in itertools.product(*(range(len(values)) for values in grid.values())):
+        given, named = ({key: of[key][place] for key, place in zip(grid, places, strict=True)} for of in (grid, called))
+        found.append(Setting(setting_name({k: _in_a_name(v) for k, v in named.items()}) or otherwise, given, named))
+    return found
+
+
+def _labels(key: str, values: Sequence[str], chosen: Sequence[str] | None) -> Sequence[str]:
+    """What the values of a key are called, each otherwise than the others, also as part of a folder's name."""
+    if chosen is not None and (len(chosen) != len(values) or not all(chosen)):
+        raise SpecError(f"--label: expected a name for each of the {len(values)} values of {key}, found {list(chosen)}")
+    called = [_name_of(value) for value in values] if chosen is None else list(chosen)
+    words = [_in_a_name(label) for label in called]
+    if twice := [place for place, word in enumerate(words) if word in words[:place]]:
+        one, other = words.index(words[twice[0]]), twice[0]
+        raise SpecError(
+            f"--label: {shortened(values[one])} and {shortened(values[other])} of {key} would both be called "
+            f"{words[other]}; give their names: --label {key}=A,B,..."
+        )
+    return called
+
+
+def _name_of(value: str) -> str:
+    """A value without what is below a section's name."""
+    try:
+        found = load_yaml(value)
+    except SpecError:
+        return value  # which the first run's spec says more of
+    name = found.get("name", found.get("mechanism")) if isinstance(found, Mapping) else None
+    return name if isinstance(name, str) else value
+
+
+def _in_a_name(label: str) -> str:
+    """A label as a folder's name may have it."""
+    word = re.sub(r"[^A-Za-z0-9_.+-]+", "-", label)
+    return (label if word == label else word.strip("-"))[-_LONGEST:] or "-"
+
+
+_LONGEST = 32  # characters of a value in a folder's name; the end of a path tells more than its beginning
 
 
 def _check(key: str, values: Sequence[str]) -> None:
@@ -120,10 +176,27 @@ class Sweep(Study):
     ----------
     settings : list of Setting
         The combinations, in order.
+    axes : Axes, optional
+        Axes of the figure that is drawn of it.
+    baseline : tuple of str, optional
+        Key of the grid and its value that others are tested against.
     """
 
-    FILE = "sweep.json"
+    FILE = SWEEP
     settings: list[Setting] = field(default_factory=list)
+    axes: Axes | None = None
+    baseline: tuple[str, str] | None = None
+
+    def publish(self, tell: Tell = nobody) -> None:
+        """Write tables and the figure, if one is asked for, into the folder; ``tell`` which package is missing."""
+        try:
+            self.article.write(self.out)
+        except DataError as missing:
+            tell(f"No {LATEX}: {missing}")
+
+    def section(self) -> PageSection:
+        """Return the first part of the report, once tables and figure are written."""
+        return means_section(self.article.rows(), self.article.caption, self.out)
 
     @property
     def best(self) -> str | None:
@@ -138,20 +211,66 @@ class Sweep(Study):
         return f"{_CHOOSING} {self.added_up()}"
 
     def as_dict(self) -> dict[str, Any]:
+        article = self.article
         return {
             "settings": [self._described(setting) for setting in self.settings],
             "best": self.best,
             "warning": self.warning,
+            "means": article.rows(),
+            "caption": article.caption,
             "runs": self.described(),
         }
 
     def _described(self, setting: Setting) -> dict[str, Any]:
         scores = self.scores.get(setting.name)
-        return {"name": setting.name, "set": dict(setting.given), **({} if scores is None else scores.as_dict())}
+        named = {"name": setting.name, "set": dict(setting.given), "labels": dict(setting.labels)}
+        return {**named, **({} if scores is None else scores.as_dict())}
+
+    def frame(self) -> dict[str, list[Any]]:
+        """Return the finished runs by column, one value for each run, as ``pandas.DataFrame`` and others take them.
+
+        There are the setting's name, its value of each key of the grid, a number where it is one, the seed, the status,
+        and every figure of the run; None where a run does not have one that others have.
+        """
+        labels = {one.name: {key: _number(label) for key, label in one.labels.items()} for one in self.settings}
+        rows = []
+        for run in self.finished:
+            summary = run.summary()
+            about = {"setting": run.setting, **labels[run.setting], "seed": run.seed, "status": summary["status"]}
+            rows.append(about | figures_of(summary, self.shared[run.setting]))
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    @cached_property
+    def article(self) -> Article:
+        """Means of a figure over seeds: of the one that is drawn, or else of the score."""
+        kinds = {score.kind for score in self.scores.values()}
+        figure = self.axes.y if self.axes is not None else min(kinds, default=LOSS)
+        frame, values = self.frame(), dict[str, dict[int, float]]()
+        for name, seed, value in zip(*(frame.get(key, ()) for key in ("setting", "seed", figure)), strict=False):
+            if value is not None:
+                values.setdefault(name, {})[seed] = value
+        means = []
+        for one in self.settings:
+            epsilon = self.scores[one.name].epsilon if one.name in self.scores else None
+            means.append(Mean(one.labels or {"setting": one.name}, values.get(one.name, {}), epsilon))
+        delta = max((score.delta for score in self.scores.values() if score.delta is not None), default=None)
+        if self.baseline is None:
+            return Article(figure, means, self.axes, delta=delta)
+        found = against(means, *self.baseline)
+        tested = [replace(one, p=found.get(place)) for place, one in enumerate(means)]
+        return Article(figure, tested, self.axes, self.baseline[1], delta)
 
     def _whole(self, name: str) -> bool:
         made = sum(one.setting == name for one in self.runs)
         return len(self.scores[name].statuses) == made
+
+
+def _number(label: str) -> str | float:
+    try:
+        return float(label)
+    except ValueError:
+        return label
 
 
 _CHOOSING = "Choosing a setting by scores on private test examples spends privacy that no epsilon counts."
@@ -166,6 +285,9 @@ def sweep(
     jobs: int | None = None,
     engine: str = "processes",
     settings: Sequence[str] = (),
+    labels: Mapping[str, Sequence[str]] | None = None,
+    figure: str | None = None,
+    baseline: str | None = None,
     tell: Tell = nobody,
 ) -> Sweep:
     """Run every combination of settings with several seeds, and compare their scores.
@@ -179,7 +301,7 @@ def sweep(
     grid : mapping of str to sequence, optional
         Values of each key, such as ``{"algorithm.batch_size": [8, 32]}``; texts are YAML.
     out : path
-        Folder for the runs' folders, each named by its setting and seed, for ``sweep.json`` and the report.
+        Folder for the runs' folders, each named by its setting and seed, for ``sweep.json``, tables and the report.
     seeds : int
         Number of runs of each setting.
     jobs : int, optional
@@ -189,6 +311,12 @@ def sweep(
         else started here.
     settings : sequence of str
         Overrides that all runs have, as ``--set`` takes them.
+    labels : mapping of str to sequence of str, optional
+        Names of the values of a key, in their order.
+    figure : str, optional
+        Figure to draw, such as ``x=budget.epsilon,y=accuracy,hue=algorithm``.
+    baseline : str, optional
+        Value of a key that the others are tested against in pairs by seed, such as ``algorithm=gossip``.
     tell : callable, optional
         Is called with a line about each run.
 
@@ -197,8 +325,18 @@ def sweep(
     CallerError
         If a combination cannot be run, or a folder has results of another spec; nothing has been run.
     """
-    planned = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, tell)
-    return planned.made_by(engine, jobs, tell)
+    paper = Paper(labels or {}, figure, baseline)
+    planned = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, paper, tell)
+    planned.made_by(engine, jobs, tell).publish(tell)
+    return planned
+
+
+class Paper(NamedTuple):
+    """How a sweep is shown: names of values by key, a figure to draw, and a baseline; see `sweep`."""
+
+    labels: Mapping[str, Sequence[str]] = {}
+    figure: str | None = None
+    baseline: str | None = None
 
 
 def plan_sweep(
@@ -208,12 +346,36 @@ def plan_sweep(
     seeds: int,
     jobs: int | None,
     settings: Sequence[str],
+    paper: Paper,
     tell: Tell,
 ) -> Sweep:
-    """Check every combination and every folder; return the sweep, of which no run is made."""
-    combinations = settings_of(grid, Path(spec).stem if isinstance(spec, str | Path) else "run")
+    """Check every combination, every folder and how it is shown; return the sweep, of which no run is made."""
+    combinations = settings_of(grid, Path(spec).stem if isinstance(spec, str | Path) else "run", paper.labels)
+    axes = None if paper.figure is None else Axes.read(paper.figure, [*grid])
+    baseline = None if paper.baseline is None else _baseline(paper.baseline, combinations)
+    if axes is not None:
+        needed("matplotlib", "figures", "a figure")
     first = {one.name: partial(experiment_of, spec, [*settings, *one.overrides]) for one in combinations}
-    return Sweep(out, *runs_of(out, first, seeds, jobs, tell, Remarks(), {}), settings=combinations)
+
+    def look(prepared: Prepared, plan: Plan) -> None:
+        if axes is None or axes.y in COSTS:
+            return
+        if axes.y not in (known := figure_names(prepared, plan.words.shared)):
+            raise SpecError(f"--figure: y={axes.y} is no figure of this task{did_you_mean(axes.y, {*known, *COSTS})}")
+
+    runs, shared = runs_of(out, first, seeds, jobs, tell, Remarks(), {}, look=look)
+    return Sweep(out, runs, shared, settings=combinations, axes=axes, baseline=baseline)
+
+
+def _baseline(text: str, settings: Sequence[Setting]) -> tuple[str, str]:
+    key, _, label = (part.strip() for part in text.partition("="))
+    keys, labels = [*settings[0].labels], {one.labels.get(key, "") for one in settings}
+    if key not in keys:
+        hint = did_you_mean(key, keys) or "; give a --grid"
+        raise SpecError(f"--baseline: expected key=value of the grid, found {shortened(text)}{hint}")
+    if label not in labels:
+        raise SpecError(f"--baseline: {key} has no value {shortened(label)}{did_you_mean(label, labels)}")
+    return key, label
 
 
 def marked(found: Sweep) -> list[tuple[str, ...]]:
@@ -230,13 +392,15 @@ def marked(found: Sweep) -> list[tuple[str, ...]]:
         "virtual s",
         "MiB sent",
     )
-    rows = [("", "setting", "runs", *(kinds if name == "score" else name for name in columns), "ended")]
+    keys = [*found.settings[0].labels] or ["setting"]
+    rows = [("", *keys, "runs", *(kinds if name == "score" else name for name in columns), "ended")]
     for setting in found.settings:
+        named = [*setting.labels.values()] or [setting.name]
         if (score := found.scores.get(setting.name)) is None:
-            rows.append(("", setting.name, "0", *["-"] * (len(columns) + 1)))
+            rows.append(("", *named, "0", *["-"] * (len(columns) + 1)))
             continue
         figures = score.figures() | ({"epsilon": "none"} if score.epsilon is None else {})
         best, ended = "*" if setting.name == found.best else "", ", ".join(sorted({*score.statuses}))
         runs = str(len(score.statuses))
-        rows.append((best, setting.name, runs, *(figures.get(name, "-") for name in columns), ended))
+        rows.append((best, *named, runs, *(figures.get(name, "-") for name in columns), ended))
     return rows

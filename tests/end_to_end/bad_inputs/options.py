@@ -170,6 +170,28 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("sweep: no seeds", "sweep spec.yaml --seeds 0", "--seeds: expected a whole number, 1 or more, found '0'"),
     ("sweep: too many runs", "sweep spec.yaml --seeds 10001", "expected at most 10,000 runs"),
     ("sweep: into a file", "sweep spec.yaml --out spec.yaml", "spec.yaml is a file, expected a folder"),
+    (
+        "sweep: labels that collide",
+        "sweep spec.yaml --grid 'algorithm.topology={name: ring},ring'",
+        "of algorithm.topology would both be called ring",
+    ),
+    (
+        "sweep: a figure that the task has not",
+        "sweep spec.yaml --grid algorithm.nodes=3,4 --figure x=algorithm.nodes,y=r2",
+        "--figure: y=r2 is no figure of this task",
+    ),
+    (
+        "sweep: an unknown key of a figure",
+        "sweep spec.yaml --grid algorithm.nodes=3,4 --figure x=algorithm.node,y=loss",
+        "x=algorithm.node is no key of the grid; did you mean algorithm.nodes?",
+    ),
+    ("sweep: a figure without a grid", "sweep spec.yaml --figure x=a,y=loss", "x=a is no key of the grid; give a"),
+    ("sweep: a baseline without a grid", "sweep spec.yaml --baseline a=1", "--baseline: expected key=value of the"),
+    (
+        "sweep: a baseline that is no value",
+        "sweep spec.yaml --grid algorithm.nodes=3,4 --baseline algorithm.nodes=5",
+        "--baseline: algorithm.nodes has no value '5'; expected one of 3, 4",
+    ),
     ("price: no spec", "price", "the following arguments are required: SPEC"),
     ("price: no noise", "price spec.yaml", "this spec says privacy: none; give it a budget"),
     ("price: epsilons that are words", "price spec.yaml --epsilons low", "expected numbers with commas between them"),

@@ -35,6 +35,37 @@ def test_commas_inside_a_value_do_not_end_it() -> None:
     }
 
 
+def test_settings_are_called_by_the_names_of_sections() -> None:
+    grid = read_grid(["algorithm=gossip,{name: d_psgd, nodes: 4}", "privacy=none,{mechanism: gaussian}", "rate=-1,1"])
+    found = settings_of(grid, "spec")
+    assert found[2].labels == {"algorithm": "gossip", "privacy": "gaussian", "rate": "-1"}
+    assert found[-1].name == "algorithm=d_psgd,privacy=gaussian,rate=1"
+    assert found[-1].given["algorithm"] == "{name: d_psgd, nodes: 4}"
+
+
+def test_settings_are_called_as_labels_say() -> None:
+    grid = read_grid(["a=ring,{name: regular, degree: 4}"])
+    one, other = settings_of(grid, "spec", read_grid(["a=A(DP)2SGD,4 regular"], "--label"))
+    assert (one.labels["a"], other.labels["a"]) == ("A(DP)2SGD", "4 regular")
+    assert (one.name, other.name) == ("a=A-DP-2SGD", "a=4-regular")
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([], r"--label: '\{name: x, b: 1\}' and '\{name: x, b: 2\}' of a would both be called x; give their names"),
+        (["a=y"], "--label: expected a name for each of the 2 values of a, found"),
+        (["a=y,"], "--label: expected a name for each of the 2 values of a, found"),
+        (["a=y (1),y-1"], "would both be called y-1"),
+        (["b=y,z"], "--label: 'b' is no key of the grid; expected one of a"),
+        (["a=y,z", "a=y,z"], "--label: a is there twice"),
+    ],
+)
+def test_settings_that_are_called_the_same_are_refused(labels: list[str], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        settings_of(read_grid(["a={name: x, b: 1},{name: x, b: 2}"]), "spec", read_grid(labels, "--label"))
+
+
 _VALUES = st.one_of(st.integers(), st.booleans(), st.lists(st.integers(), max_size=3), st.sampled_from(["ring", "a b"]))
 
 

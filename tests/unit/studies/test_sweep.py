@@ -169,7 +169,7 @@ def test_the_command_compares_and_warns(spec: Path, whole: Path, capsys: pytest.
     printed = capsys.readouterr()
     best = json.loads((whole / "sweep.json").read_text())["best"]
     (marked,) = [line for line in printed.out.splitlines() if line.startswith("*  ")]
-    assert marked.split()[1] == best
+    assert f"algorithm.batch_size={marked.split()[1]}" == best
     assert "spends privacy that no epsilon counts" in printed.err
     assert (whole / "report.html").exists()
     (whole / "report.html").unlink()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
-    from gossamer.files import held
+    from gossamer.files import held, make_own_folder
     from gossamer.report.model_card import write_model_card
     from gossamer.report.page import write_figures, write_page, write_paper
     from gossamer.report.records import read_records
@@ -29,6 +29,11 @@ def report_command(options: argparse.Namespace) -> int:
     if options.card and len(options.dir) > 1:
         raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
     folder = options.out or options.dir[0]
+    if options.out is not None:
+        try:
+            make_own_folder(folder)
+        except OSError as error:
+            raise CallerError(f"{folder}: cannot make this folder ({error.strerror}); choose another --out") from None
     with held(folder):
         page = page_of(options.dir, options.public)
         if options.card:  # what has no model is refused before anything is written

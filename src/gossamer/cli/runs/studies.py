@@ -17,19 +17,22 @@ if TYPE_CHECKING:
 
 def sweep_command(options: argparse.Namespace) -> int:
     """Make the runs, and say which setting did best."""
-    from gossamer.studies.sweep import marked, plan_sweep, read_grid
+    from gossamer.studies.sweep import Paper, marked, plan_sweep, read_grid
 
-    grid = read_grid(options.grid)
+    grid, paper = read_grid(options.grid), Paper(read_grid(options.label, "--label"), options.figure, options.baseline)
     out = options.out or default_folder(options.spec, "sweep", None, settings_of(options))
     with naming(options.spec, out):
-        found = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), say)
+        found = plan_sweep(options.spec, grid, out, options.seeds, options.jobs, overrides_of(options), paper, say)
     make(found, options)
     best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].called} on test examples"
     useless = [name for name, score in found.scores.items() if not score.better]
     first = wrapped(f"No better than saying the same of every row: {', '.join(useless)}.") + "\n\n" if useless else ""
     answered(options, found.as_dict(), f"{first}{table(marked(found))}{best}")
     warn([found.warning])
-    return ended(found)
+    found.publish(say)
+    say(f"Article: {found.out}/{{{','.join(name for name in found.article.files if (found.out / name).exists())}}}")
+    say(f"Caption: {found.article.caption}")
+    return ended(found, found.section())
 
 
 def make(study: Study, options: argparse.Namespace) -> None:

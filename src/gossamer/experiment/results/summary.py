@@ -25,7 +25,7 @@ from gossamer.experiment.specs.spec import of_others
 from gossamer.objectives.score_words import Assessment
 from gossamer.sides.ledger import MOST_NAMED
 from gossamer.trained.card import Card, PartCard, describe
-from gossamer.trained.model import assessed
+from gossamer.trained.model import assessed, sample_of
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
@@ -126,6 +126,23 @@ def scores_of(prepared: Prepared, model: npt.NDArray[Any]) -> Assessment:
     data, groups = prepared.dataset, named_groups(prepared)
     found = assessed(card_of(prepared), prepared.objective, model, data.test, data.test_persons, groups)
     return {**found, "of_one_class": alone} if found and (alone := of_one_class(prepared)) else found
+
+
+def figure_names(prepared: Prepared, shared: bool) -> set[str]:
+    """Names of the test figures that a run will have: those of a model that says nothing of two rows of each class.
+
+    Where nobody has a common model (``shared``), they are those of nodes' own.
+    """
+    card = card_of(prepared)
+    if not len(prepared.dataset.test):
+        return set()
+    kinds = len(card.classes or ".")
+    targets = np.repeat(np.arange(kinds), 2) if card.classes else np.array([0.0, 1.0])
+    persons = np.zeros(len(targets), np.int64)  # of one person nothing is drawn again
+    found = {"loss", *sample_of(card, np.zeros((len(targets), kinds)), targets, persons).assess()["figures"]}
+    if shared or len(prepared.names) == 1:
+        return found
+    return found & ({"loss", "accuracy", "auroc"} if kinds == 2 else {"loss", "accuracy"})
 
 
 def _declared(prepared: Prepared) -> Declaration:

@@ -1,0 +1,164 @@
+"""Means as an article shows them: intervals and tests against closed forms, tables and pictures from the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gossamer as gs
+from gossamer.cli.main import main
+from gossamer.errors import SpecError
+from gossamer.report.article import Article, Axes, Mean, against
+
+SPEC = """
+algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
+privacy: {noise_secret: reproducible}
+budget: {epsilon: 5, delta: 1.0e-4}
+evaluation: "off"
+"""
+
+
+def mean(algorithm: str, *values: float, epsilon: str = "1") -> Mean:
+    return Mean({"algorithm": algorithm, "budget.epsilon": epsilon}, dict(enumerate(values)))
+
+
+def test_the_interval_of_two_seeds_is_that_of_cauchy() -> None:
+    """With one degree of freedom t is Cauchy's, with the quantile tan(pi (p - 1/2)); the error of (a, b) is |a-b|/2."""
+    low, high = mean("a", 0.5, 0.7).interval or (0, 0)
+    half = math.tan(0.475 * math.pi) * 0.1
+    assert (low, high) == pytest.approx((0.6 - half, 0.6 + half))
+    assert mean("a", 0.5).interval is None
+    assert math.isnan(mean("a").mean)
+
+
+def test_a_paired_test_of_three_seeds_is_its_closed_form() -> None:
+    """With two degrees of freedom p = 1 - |t| / sqrt(2 + t^2); differences 1, 2 and 6 have t = 3 / sqrt(7 / 3)."""
+    t = 3 / math.sqrt(7 / 3)
+    found = against([mean("a", 5, 5, 5), mean("b", 6, 7, 11)], "algorithm", "a")
+    assert found == {1: pytest.approx(1 - t / math.sqrt(2 + t * t))}
+
+
+def test_seeds_that_one_of_both_lacks_are_left_out_and_equal_differences_tell_nothing() -> None:
+    one, other = mean("a", 5, 5, 5, 9), Mean({"algorithm": "b", "budget.epsilon": "1"}, {0: 6, 1: 7, 2: 11, 7: 0})
+    assert against([one, other], "algorithm", "a").keys() == {1}
+    assert against([one, mean("b", 6, 6, 6)], "algorithm", "a") == {}
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_several_tests_have_holms_correction(differences: list[list[int]]) -> None:
+    """Of m tests: the largest, over tests with no larger p, of p times one more than the number of larger ones."""
+    levels = [str(number) for number in range(len(differences))]
+    base = [mean("a", 0, 0, 0, epsilon=level) for level in levels]
+    rest = [mean("b", *map(float, own), epsilon=level) for own, level in zip(differences, levels, strict=True)]
+    alone = [against([one, other], "algorithm", "a").get(1) for one, other in zip(base, rest, strict=True)]
+    ranked = sorted(p for p in alone if p is not None)
+    expected = {
+        len(base) + place: min(1.0, max((len(ranked) - rank) * q for rank, q in enumerate(ranked) if q <= p))
+        for place, p in enumerate(alone)
+        if p is not None
+    }
+    assert against([*base, *rest], "algorithm", "a") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x=budget.epsilon", "expected x=KEY,y=FIGURE,hue=KEY, each once"),
+        ("x=budget.epsilon,y=", "expected x=KEY,y=FIGURE,hue=KEY, each once"),
+        ("x=algorithm,x=algorithm,y=loss", "expected x=KEY,y=FIGURE,hue=KEY, each once"),
+        ("x=budget.epsilon,y=loss,colour=algorithm", "unknown key 'colour'; expected x=KEY,y=FIGURE,hue=KEY"),
+        ("x=budget.epsilo,y=loss,hue=algorithm", "x=budget.epsilo is no key of the grid; did you mean budget.epsilon"),
+        ("x=budget.epsilon,y=loss,hue=seed", "hue=seed is no key of the grid; expected one of"),
+        ("x=budget.epsilon,y=loss", "algorithm of the grid is neither x nor hue"),
+    ],
+)
+def test_axes_that_cannot_be_are_refused(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        Axes.read(text, ["algorithm", "budget.epsilon"])
+
+
+def test_a_sentence_says_what_the_means_are() -> None:
+    found = Article("auroc", [mean("a", 0.5, 0.6), Mean({"algorithm": "b"}, {0: 0.5, 1: 0.7}, p=0.5)], baseline="a")
+    assert found.caption == (
+        "Area under the ROC curve on test examples, mean over 2 seeds with its 95 % interval (Student's t). "
+        "p: paired t-test by seed against a."
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep with a figure and a baseline, by the command."""
+    pytest.importorskip("pandas")
+    folder = tmp_path_factory.mktemp("article")
+    (folder / "tiny.yaml").write_text(SPEC)
+    options = ["--label", "algorithm=async gossip,D-PSGD", "--baseline", "algorithm=D-PSGD", "--seeds", "2"]
+    grid = ["--grid", "algorithm=gossip,d_psgd", "--grid", "budget.epsilon=1,10"]
+    figure = ["--figure", "x=budget.epsilon,y=auroc,hue=algorithm"]
+    assert main(["sweep", str(folder / "tiny.yaml"), *grid, *options, *figure, "--out", str(folder / "swept")]) == 0
+    return folder / "swept"
+
+
+def test_one_command_makes_tables_and_a_figure(swept: Path) -> None:
+    rows = list(csv.DictReader((swept / "table.csv").read_text().splitlines()))
+    assert [(row["algorithm"], row["budget.epsilon"]) for row in rows] == [
+        (name, epsilon) for name in ("async gossip", "D-PSGD") for epsilon in ("1", "10")
+    ]
+    areas = []
+    for seed in (0, 1):
+        summary = json.loads((swept / f"algorithm=D-PSGD,budget.epsilon=10-seed{seed}/summary.json").read_text())
+        areas.append(summary["scores"]["figures"]["auroc"]["value"])
+    assert float(rows[3]["mean"]) == pytest.approx(sum(areas) / 2)
+    assert [bool(row["p"]) for row in rows] == [True, True, False, False]
+    tex = (swept / "table.tex").read_text()
+    assert "async gossip & 1 & " in tex
+    assert "95 \\% interval" in tex
+    assert "Holm's correction for 2 tests" in tex
+    begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
+    for kind, first in begins.items():
+        assert (swept / f"figure.{kind}").read_bytes().startswith(first)
+    assert b"/Type3" not in (swept / "figure.pdf").read_bytes()
+
+
+def test_the_page_begins_with_means_and_single_runs_are_folded(swept: Path, tmp_path: Path) -> None:
+    page = (swept / "report.html").read_text()
+    assert page.index("Means over seeds</h2>") < page.index('<details class="all"') < page.index('id="overview"')
+    assert main(["report", str(swept), "--out", str(tmp_path / "new" / "folder")]) == 0
+    assert (tmp_path / "new/folder/report.html").read_text() == page
+    assert main(["report", str(swept), "--public", "--out", str(tmp_path)]) == 0
+    assert "Means over seeds" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_goes_to_a_folder_that_can_be_made_or_nothing_is_read(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(swept), "--out", str(tmp_path / "file" / "x")]) == 2
+    assert "cannot make this folder (Not a directory); choose another --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"runs": [], "means": [1], "caption": ""}'])
+def test_what_no_sweep_wrote_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    assert main(["report", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "expected what gossamer sweep wrote" in error
+    assert error.count("\n") == 1
+
+
+def test_a_frame_has_a_row_for_each_run(tmp_path: Path) -> None:
+    spec = {"algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 1}, "privacy": "none", "evaluation": "off"}
+    found = gs.sweep(spec, {"algorithm.batch_size": [10, 20]}, out=tmp_path, seeds=2)
+    frame = found.frame()
+    assert frame["algorithm.batch_size"] == [10, 10, 20, 20]
+    assert frame["seed"] == [0, 1, 0, 1]
+    assert frame["updates"] == [3, 3, 3, 3]
+    summary = found.runs[2].summary()
+    assert frame["auroc"][2] == summary["scores"]["figures"]["auroc"]["value"]
+    assert frame["accuracy"][2] == summary["metrics"]["mean_model_test_accuracy"]
+    assert {len(column) for column in frame.values()} == {4}
