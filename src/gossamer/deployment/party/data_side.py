@@ -30,7 +30,7 @@ from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, NeighboringRel
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.tasks import Query
 from gossamer.protocol.encoding import encode
-from gossamer.runtimes.storage.file import LOST, File, Format
+from gossamer.runtimes.storage.file import LOST, Format, NodeFile
 from gossamer.runtimes.storage.ledger import DurableLedger, LedgerFile, admits_all, stored_ledger
 from gossamer.runtimes.storage.receipts import StoredReceipts
 from gossamer.sides.deployed import Deployed, Receipts
@@ -185,35 +185,20 @@ FORMAT = Format(
 _NUMBERS = np.dtype("<f8")
 
 
-class SideFile:
-    """The file of one node of one run: a `RoundMark`, and `StreamRecords`.
+class SideFile(NodeFile):
+    """The file of one node of one run: a `RoundMark`, and `StreamRecords`; see `NodeFile`."""
 
-    Parameters
-    ----------
-    path : Path
-        Made if it does not exist, readable by its owner alone.
-    run, node : str
-        Names of the run and of the node that it is of.
-    key : bytes, optional
-        The node's secret, by which the file is sealed.
-
-    Raises
-    ------
-    WrongStore
-        If it is something else, another node's, or in use.
-    StorageError
-        If it cannot be read or written.
-    """
+    layout = FORMAT
 
     def __init__(self, path: Path, run: str, node: str, key: bytes | None = None) -> None:
-        self._file = File(path, FORMAT, {"run": run, "node": node}, alone=True, key=key)
-        self.round = max((round for (round,) in self._file.rows("SELECT round FROM mark")), default=-1)
+        super().__init__(path, run, node, key)
+        self.round = max((round for (round,) in self.rows("SELECT round FROM mark")), default=-1)
 
     def reached(self, round: int) -> None:
         """Mark ``round``; it is durable when this returns."""
-        with self._file.transaction():
-            self._file.execute("DELETE FROM mark")
-            self._file.execute("INSERT INTO mark VALUES (?)", max(round, self.round))
+        with self.transaction():
+            self.execute("DELETE FROM mark")
+            self.execute("INSERT INTO mark VALUES (?)", max(round, self.round))
         self.round = max(round, self.round)
 
     def kept(self) -> list[StreamRecord]:
@@ -224,25 +209,19 @@ class SideFile:
         DataError
             If their vectors are not of one size.
         """
-        rows = self._file.rows("SELECT number, state, answer FROM record ORDER BY number")
+        rows = self.rows("SELECT number, state, answer FROM record ORDER BY number")
         found = [StreamRecord(number, _vector(state), _vector(answer)) for number, state, answer in rows]
         sizes = {vector.size for record in found for vector in (record.state, record.answer)}
         if len(sizes) > 1:
-            raise DataError(
-                f"{self._file.path}: records have {sorted(sizes)} numbers, expected one size; it is damaged"
-            )
+            raise DataError(f"{self.path}: records have {sorted(sizes)} numbers, expected one size; it is damaged")
         return found
 
     def keep(self, record: StreamRecord, most: int) -> None:
         """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
-        with self._file.transaction():
+        with self.transaction():
             content = (vector.astype(_NUMBERS).tobytes() for vector in (record.state, record.answer))
-            self._file.execute("INSERT INTO record VALUES (?, ?, ?)", record.number, *content)
-            self._file.execute("DELETE FROM record WHERE number <= ?", record.number - most)
-
-    def close(self) -> None:
-        """Let others have it."""
-        self._file.close()
+            self.execute("INSERT INTO record VALUES (?, ?, ?)", record.number, *content)
+            self.execute("DELETE FROM record WHERE number <= ?", record.number - most)
 
 
 def _vector(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gossamer.errors import CallerError, GossamerError, shortened
 from gossamer.files import is_read_only, wrong_kind
@@ -333,6 +333,30 @@ class File:
                 f"{self.path} was written by {age} version of gossamer (format {version}, expected {layout.version}), "
                 "or is damaged; use the version that wrote it"
             )
+
+
+class NodeFile(File):
+    """A file of one node of one run, which is the node's alone.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it does not exist, readable by its owner alone.
+    run, node : str
+        Names of the run and of the node that it is of.
+    key : bytes, optional
+        The node's secret, by which the file is sealed.
+
+    Raises
+    ------
+    WrongStore, StorageError
+        As `File`.
+    """
+
+    layout: ClassVar[Format]
+
+    def __init__(self, path: Path, run: str, node: str, key: bytes | None = None) -> None:
+        super().__init__(path, self.layout, {"run": run, "node": node}, alone=True, key=key)
 
 
 _CUT = (sqlite3.SQLITE_IOERR_SHORT_READ,)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.witnesses import Known, Seen
-from gossamer.runtimes.storage.file import LOST, File, Format, StorageError
+from gossamer.runtimes.storage.file import LOST, File, Format, NodeFile, StorageError
 
 # Memory of a witness, in one SQLite file: how far each peer's receipts went, and how far it has countersigned ours.
 #
@@ -52,46 +52,24 @@ _GROWN = (
 _NOTHING = Seen(0, b"")
 
 
-class WitnessFile:
-    """The file of one node of one run.
+class WitnessFile(NodeFile):
+    """What one node of one run has witnessed."""
 
-    Parameters
-    ----------
-    path : Path
-        Made if it does not exist, readable by its owner alone.
-    run, node : str
-        Names of the run and of the node that it is of.
-    key : bytes, optional
-        The node's secret, by which the file is sealed.
-
-    Raises
-    ------
-    WrongStore
-        If it is something else, another node's, or in use.
-    StorageError
-        If it cannot be read or written.
-    """
-
-    def __init__(self, path: Path, run: str, node: str, key: bytes | None = None) -> None:
-        self._file = File(path, WITNESS_FORMAT, {"run": run, "node": node}, alone=True, key=key)
+    layout = WITNESS_FORMAT
 
     def kept(self) -> Mapping[str, Known]:
         """Return what is known of each peer."""
-        rows = self._file.rows(_KEPT)
+        rows = self.rows(_KEPT)
         return {name: Known(_seen(*one[:2]), _seen(*one[2:4]), _seen(*one[4:])) for name, *one in rows}
 
     def keep(self, known: Mapping[str, Known]) -> None:
         """Keep what is known of some; it is durable when this returns."""
-        with self._file.transaction():
+        with self.transaction():
             for name, one in known.items():
                 row = name, *(one.seen or _NOTHING), *(one.told or _NOTHING)
-                self._file.execute(_PEER, *row)
+                self.execute(_PEER, *row)
                 if one.evidence is not None:
-                    self._file.execute(_GROWN, name, *one.evidence)
-
-    def close(self) -> None:
-        """Let others have it."""
-        self._file.close()
+                    self.execute(_GROWN, name, *one.evidence)
 
 
 def _seen(releases: int, head: bytes) -> Seen | None:
