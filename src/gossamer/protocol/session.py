@@ -10,9 +10,9 @@ For each ordered pair of nodes:
 - Every data frame is answered at once: up to which number all have arrived, and which later ones have. The
   receiver keeps those until the gap closes. What it has seen before is answered again, since that answer may have
   been lost.
-- What is not acknowledged within ``retry_after`` is transmitted again. Each retry multiplies the wait by
-  ``backoff``, up to ``longest_retry``; any frame from the peer ends the growth. A session that ``learns`` waits as long
-  as the peer's own times say (`Link`).
+- What is not acknowledged within ``retry_after`` is transmitted again. Each retry doubles the wait, up
+  to ``longest_retry``; any frame from the peer ends the growth. A session that ``learns`` waits as long as the peer's
+  own times say (`Link`).
 - A peer that acknowledges nothing new for ``silence`` while something is under way is reported down. From then
   on only the oldest message is retried. The next new acknowledgement reports the peer up and the rest follows.
   Nothing is dropped in between, so a healed partition delivers everything exactly once.
@@ -368,8 +368,6 @@ class SessionSettings:
     silence : float
         Seconds without a new acknowledgement, while something is unacknowledged, before a peer is reported
         down; ``math.inf`` for never.
-    backoff : float
-        Factor that each retry multiplies the wait by.
     largest_frame : int, optional
         Most bytes of an encoded frame that carries a message; a longer one travels in chunks. None for no limit.
         Peers may have another.
@@ -384,7 +382,6 @@ class SessionSettings:
     retry_after: float
     longest_retry: float
     silence: float
-    backoff: float = 2.0
     largest_frame: int | None = None
     largest_message: int = 1 << 30
     learns: bool = False
@@ -641,7 +638,7 @@ class Session(Kept):
             outputs.append(PeerDown(peer, f"no acknowledgement for {silence:g} s"))
         overdue = link.overdue(now)
         if overdue:
-            link.wait = min(link.wait * settings.backoff, settings.longest_retry)
+            link.wait = min(2 * link.wait, settings.longest_retry)
         return outputs + self._transmit(peer, link, overdue, now)
 
     def _transmit(self, peer: str, link: Link, numbers: Iterable[int], now: float) -> list[Output]:

@@ -55,17 +55,17 @@ class Timeline(Kept):
         self.step = _FINEST
         self._spans: dict[tuple[int, str, int], list[float]] = {}
 
-    def add(self, place: int, kind: str, start: float, seconds: float = 0.0, count: int = 1) -> None:
-        """Add what the node at a place did, from ``start``, ``count`` times one after the other."""
+    def add(self, place: int, kind: str, start: float, seconds: float = 0.0) -> None:
+        """Add what the node at a place did, from ``start`` on."""
         key = place, kind, int(start / self.step)
         span = self._spans.get(key)
         if span is not None:
             if start < span[0]:
                 span[0] = start
             span[1] += seconds
-            span[2] += count
+            span[2] += 1
             return
-        self._spans[key] = [start, seconds, count]
+        self._spans[key] = [start, seconds, 1]
         while len(self._spans) > SPANS:
             self._coarser()
 

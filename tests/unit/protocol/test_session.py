@@ -445,7 +445,7 @@ def test_restored_session_goes_on_the_same_way() -> None:
     ],
 )
 def test_settings_are_checked(changes: dict[str, float]) -> None:
-    good = {"retry_after": 1.0, "longest_retry": 5.0, "silence": 10.0, "backoff": 2.0}
+    good = {"retry_after": 1.0, "longest_retry": 5.0, "silence": 10.0}
     SessionSettings(**good)
     with pytest.raises(SpecError, match=str(next(iter(changes.values())))):
         SessionSettings(**{**good, **changes})

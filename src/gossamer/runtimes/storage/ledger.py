@@ -525,12 +525,10 @@ class DurableLedger:
     def _free_place(self, request: _RunRequest) -> Place | None:
         """The first place of the plan in a series that has a run left."""
         statement = "SELECT COUNT(*) FROM run WHERE data_set = ? AND series = ? AND place = ?"
-        free = (place for place in request.places if self._one(statement, *place[:2]) < place[2])
-        return next(free, None)
-
-    def _one(self, statement: str, *values: Any) -> int:
-        found: int = self.file.rows(statement, self.data_set, *values)[0][0]
-        return found
+        for place in request.places:
+            if self.file.rows(statement, self.data_set, *place[:2])[0][0] < place[2]:
+                return place
+        return None
 
     def _insert(
         self,
