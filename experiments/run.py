@@ -40,7 +40,8 @@ import gossamer as gs  # noqa: E402
 
 def run(study: Study, options: argparse.Namespace) -> bool:
     """Make the records that are not there, and draw."""
-    _foretell(study, options)
+    if not _foretold(study, options):
+        return False
     for line in make(study, How(options.renew, options.only, options.jobs, options.out)):
         print(f"{study.title}: {line}")
     return redraw(study, options)
@@ -48,7 +49,8 @@ def run(study: Study, options: argparse.Namespace) -> bool:
 
 def again(study: Study, options: argparse.Namespace) -> bool:
     """Make all once more, beside what is stored; whether it is as expected, and the same on this kind of machine."""
-    _foretell(study, options)
+    if not _foretold(study, options):
+        return False
     beside, here, same = replace(study, again=True), Origin.here().machine, True
     make(beside, How(True, options.only, options.jobs, options.out))
     for what, stored, made, which in (
@@ -74,9 +76,14 @@ def again(study: Study, options: argparse.Namespace) -> bool:
     return well
 
 
-def _foretell(study: Study, options: argparse.Namespace) -> None:
-    for line in hours(study.title, study.variants(options.only)):
-        print(line, flush=True)
+def _foretold(study: Study, options: argparse.Namespace) -> bool:
+    """Whether to begin: at once, or with ``--yes`` where it is said that hours will pass."""
+    lines = [*hours(study.title, study.variants(options.only))]
+    for line in lines:
+        print(
+            line if options.yes else f"{line}; say --yes to begin. Ctrl-C stops, and what is done is kept", flush=True
+        )
+    return options.yes or not lines
 
 
 def redraw(study: Study, options: argparse.Namespace) -> bool:
@@ -147,6 +154,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--only", type=place, action="append", default=[], metavar="AXIS=PLACE", help="runs at one place"
     )
+    found.add_argument("--yes", action="store_true", help="begin runs that take hours without a graphics card")
     found.add_argument("--jobs", type=positive, default=1, help="runs at a time (default: 1)")
     found.add_argument("--out", type=Path, help="also keep each run's results folder here")
     how = found.add_mutually_exclusive_group()

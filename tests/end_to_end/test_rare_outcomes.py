@@ -198,3 +198,16 @@ def test_a_private_run_on_counts_is_not_told_to_scale_them(
         gs.run({**spec, "stop": {"updates": 2}})
         told = any("how large targets are" in str(one.message) for one in recwarn)
         assert told == (name == "squared")
+
+
+def test_a_sweep_names_settings_that_diverged_and_those_that_learnt_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hospitals(300)
+    spec = {**PRIVATE, "privacy": "none", "budget": None, "objective": {"name": "logistic"}}
+    spec["algorithm"] = {**GOSSIP, "batch_size": 20, "updates_per_node": 5}
+    Path("s.yaml").write_text(yaml.safe_dump({key: value for key, value in spec.items() if value is not None}))
+    grid = ["--grid", "algorithm.learning_rate=1e-9,1000", "--seeds", "1", "--out", "out"]
+    assert main(["sweep", "s.yaml", *grid]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "at the beginning, or none: algorithm.learning_rate=1000 (1 of 1). Lower the learning rate or" in said

@@ -60,7 +60,8 @@ def test_a_line_for_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["row"] for row in rows] == [str(number) for number in range(1, 21)]
     assert {row["prediction"] for row in rows} == {"no", "yes"}
-    assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
+    assert {row["prediction"] == "yes" for row in rows if float(row["probability of yes"]) > 0.5} == {True}
+    assert {row["prediction"] == "no" for row in rows if float(row["probability of yes"]) < 0.5} == {True}
     assert err.count("\n") == 1
     assert err.startswith("gossamer: warning: values outside of their column's range")
     document = json.loads(said(capsys, "predict", "out", "new.csv", "--json")[0])
@@ -68,7 +69,7 @@ def test_a_line_for_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["classes"] == ["no", "yes"]
     for item, row in zip(document["predictions"], rows):
         assert set(item["probabilities"]) == {"no", "yes"}
-        assert max(item["probabilities"].values()) == pytest.approx(float(row["probability"]), rel=1e-5)
+        assert item["probabilities"]["yes"] == pytest.approx(float(row["probability of yes"]), rel=1e-5)
 
 
 def test_a_file_for_its_owner_alone(capsys: pytest.CaptureFixture[str]) -> None:

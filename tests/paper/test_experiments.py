@@ -780,7 +780,9 @@ def test_full_size_in_small_has_the_papers_ordering(name: str, most: float | Non
     assert most is None or took["gossip"] <= most * took["allreduce"]
 
 
-def test_hours_without_a_graphics_card_are_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hours_without_a_graphics_card_are_told_beforehand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """58,592 batches of 256 gradients of 0.36 s take 1,500 hours, and there are 2 runs; nothing with a card."""
     monkeypatch.setattr("experiments.hours.seconds_each", lambda variant: 0.36)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -790,6 +792,8 @@ def test_hours_without_a_graphics_card_are_told_beforehand(monkeypatch: pytest.M
     (one, *_) = Study("adp2sgd", "figure-4", full=True).variants({})
     assert examples(one) == 300 * 50_000
     assert [*hours("adp2sgd/figure-2", Study("adp2sgd", "figure-2").variants({}))] == []
+    assert run_main(["adp2sgd/figure-2", "--full"]) == 1
+    assert capsys.readouterr().out == f"{lines[0]}; say --yes to begin. Ctrl-C stops, and what is done is kept\n"
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert [*hours("adp2sgd/figure-2", variants)] == []
 

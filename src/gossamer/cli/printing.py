@@ -73,18 +73,22 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
-def in_blocks(rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned to the left, below each other where they are wider than the terminal, each with the first."""
-    most = shutil.get_terminal_size((120, 24)).columns
-    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+def in_blocks(rows: Sequence[Sequence[str]], kept: int = 1) -> str:
+    """Columns aligned to the left, below each other where they are wider than the terminal, after the first ones."""
+    most = shutil.get_terminal_size((_PIPED, 24)).columns
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     blocks, taken = list[list[int]](), most
-    for i, width in enumerate(widths, 1):
+    for i, width in enumerate(widths[kept:], kept):
         if taken + 2 + width > most:
-            blocks.append([0])
-            taken = first
+            blocks.append([*range(kept)])
+            taken = sum(widths[:kept]) + 2 * (kept - 1)
         blocks[-1].append(i)
         taken += 2 + width
     return "\n\n".join(table([[row[n] for n in block] for row in rows]) for block in blocks)
+
+
+_PIPED = 1_000
+"""Width where there is no terminal: nothing is broken for programs."""
 
 
 def judgement(scores: Assessment) -> str:

@@ -203,8 +203,9 @@ class DatasetSettings(Section):
     test_fraction : float
         Share of the examples, in (0, 1), kept for testing where the data have no test examples of their own.
         The choice is fixed: it does not depend on the run's seed.
-    test_by : {"class", "owner"}
-        What that share is kept of: each class, or each owner, so that none is without test examples.
+    test_by : {"owner"}, optional
+        ``owner``: that share is kept of each owner's examples, and one at least, so that none is without. By default it
+        is kept of each class.
     synthetic : section, optional
         Law of the examples of ``graph_regression``; no other data set has it, and that one has nothing else.
     columns : mapping, optional
@@ -247,7 +248,7 @@ class DatasetSettings(Section):
     divide_by: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     normalise: Literal["none", "unit_norm"] = "none"
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
-    test_by: Literal["class", "owner"] = "class"
+    test_by: Literal["owner"] | None = None
     synthetic: SyntheticSettings | None = None
     columns: DeclaredColumns | None = None
     scale: ScaleSettings | None = None

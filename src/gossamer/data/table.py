@@ -262,7 +262,7 @@ def of_dialect(csv: CsvSettings) -> str:
     return f"this model reads files with {sign} between cells{comma}, in {csv.encoding}; save it so"
 
 
-BLOCK = 8192
+BLOCK = 512  # of more, the rows' texts leave the processor's cache, and Python's collector walks over them
 """Rows that are read at a time."""
 
 

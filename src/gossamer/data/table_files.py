@@ -58,7 +58,7 @@ def parquet_table(path: Path) -> NamedRows:
 def _blocks(path: Path, file: Any, pa: Any) -> Iterator[Block]:
     start = 1
     try:
-        for batch in file.iter_batches(BLOCK):
+        for batch in file.iter_batches(16 * BLOCK):
             cells = [_cells(path, name, column, pa) for name, column in zip(batch.schema.names, batch.columns)]
             yield Block(range(start, start + len(batch)), cells)
             start += len(batch)

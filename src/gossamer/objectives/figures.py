@@ -308,9 +308,19 @@ def resamples(units: npt.NDArray[np.int64], count: int, rng: np.random.Generator
     some = max(1, _AT_ONCE // len(units))
     for begun in range(0, count, some):
         here = min(some, count - begun)
-        drawn = rng.integers(many, size=(here, many)) + np.arange(here)[:, None] * many
-        weights = np.bincount(drawn.ravel(), minlength=here * many).reshape(here, many).astype(np.float64)
+        drawn = rng.integers(many, size=(here, many))
+        times = np.zeros((here, many), np.uint16)  # a quarter of the bytes, which stay in the cache
+        _count(drawn, times)
+        weights = times.astype(np.float64)
         yield weights if alone else weights[:, units]
+
+
+@compiled()
+def _count(drawn, times):  # type: ignore[no-untyped-def]
+    """Add to ``times`` [b, n] how often each number stands in each row of ``drawn`` [b, n]."""
+    for b in range(len(drawn)):
+        for one in drawn[b]:
+            times[b, one] += 1
 
 
 def interval(values: Floats, level: float = LEVEL) -> tuple[float, float] | None:

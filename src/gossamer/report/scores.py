@@ -103,14 +103,15 @@ _HEADING = "value, 95 % interval; constant"
 def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
     alt = altair()
     runs, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("run", "figure"))
-    low = min(0.0, *(row["low"] for row in rows))
+    # One that diverged may have an R2 of minus a million, and would leave the others no room.
+    low = max(-1.0, min(0.0, *(row["low"] for row in rows)))
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
         yOffset=alt.YOffset("run:N", sort=runs),
     )
     # One column: the chart takes its height before the names of figures have taken of its width.
     apart = told_apart("run", runs, **within_width(runs) | {"columns": 1})
-    across = alt.Scale(domain=[low, 1], nice=False)
+    across = alt.Scale(domain=[low, 1], nice=False, clamp=True)
     tooltip = ["run:N", "figure:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("value", "low", "high"))]
     layers = [
         base.mark_rule(size=2).encode(x=alt.X("low:Q", title=_ACROSS, scale=across), x2="high:Q", **apart),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from scipy.special import stdtrit
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALONE as ALONE_BASELINE
@@ -31,6 +32,7 @@ from gossamer.studies.study import (
     Remarks,
     Scores,
     Spec,
+    Spread,
     Study,
     check_runs,
     checked,
@@ -333,13 +335,13 @@ def _check_epsilons(epsilons: Sequence[float]) -> None:
 def in_words(price: Price) -> list[str]:
     """Return sentences, each about one part of the price, as far as its runs are finished."""
     scores = price.scores
-    said = [_protected(price)]
+    said = [_protected(price), *price.diverged(_called)]
     if scores and not any(one.better for name, one in scores.items() if name != ALONE):
         return [*said, _NO_MODEL.format(_saying(price))]
     if NOISY in scores and CLEAN in scores:
         said.append(f"Privacy {_priced(scores[NOISY], scores[CLEAN], 'costs')}: {_between(price, CLEAN, NOISY)}.")
         if not scores[NOISY].better:
-            said[-1] += f" With noise the model is no better than {_saying(price)}."
+            said[-1] += f" With noise, the model is no better than {_saying(price)}."
     if CLEAN in scores and ONE_PLACE in scores:
         less, more = scores[ONE_PLACE], scores[CLEAN]
         said.append(
@@ -353,7 +355,7 @@ def in_words(price: Price) -> list[str]:
 
 _NO_MODEL = (
     "No model here, with noise or without, is better than {}, so these scores price nothing: train longer, at other "
-    "rates or with other features, and ask again."
+    "rates, or with other features, and ask again."
 )
 
 
@@ -374,9 +376,13 @@ def rows(price: Price) -> list[tuple[str, ...]]:
     columns = ("epsilon", "score", "+-", *more, "virtual s", "MiB sent")
     found = [("", *(kind if name == "score" else name for name in columns))]
     for name, one in scores.items():
-        figures, called = one.figures(), CALLED.get(name, f"federation, {name.replace('=', ' ')}")
-        found.append((called, *(figures.get(column, "-") for column in columns)))
+        figures = one.figures()
+        found.append((_called(name), *(figures.get(column, "-") for column in columns)))
     return found
+
+
+def _called(name: str) -> str:
+    return CALLED.get(name, f"federation, {name.replace('=', ' ')}")
 
 
 PRIVATE = (
@@ -401,8 +407,10 @@ def _priced(here: Scores, there: Scores, worse: str, better: str | None = None) 
     if lost is None:
         return "cannot be priced in scores, since a run has none"
     if lost <= 0 and better is None:
-        return f"{worse} no {_CALLED[here.kind]} that these test rows show"
-    return f"{better if better and lost < 0 else worse} {_amount(here, abs(lost))}{_doubt(here, there, lost)}"
+        return f"{worse} no {_CALLED[here.kind]} that these test rows show{_over_seeds(here, there)}"
+    if lost < 0:
+        return f"{better} {_amount(here, -lost)}{_doubt(there, here, -lost)}"
+    return f"{worse} {_amount(here, lost)}{_doubt(here, there, lost)}"
 
 
 def _lost(worse: Scores, better: Scores) -> float | None:
@@ -413,20 +421,54 @@ def _lost(worse: Scores, better: Scores) -> float | None:
 
 
 def _amount(one: Scores, lost: float) -> str:
-    return f"{100 * lost:.1f} points of accuracy" if one.kind == ACCURACY else f"{lost:.3g} of {_CALLED[one.kind]}"
+    what = "points of accuracy" if one.kind == ACCURACY else f"of {_CALLED[one.kind]}"
+    return f"{_figure(one, lost)} {what}"
+
+
+def _figure(one: Scores, lost: float) -> str:
+    return f"{100 * lost:.1f}" if one.kind == ACCURACY else f"{lost:.3g}"
 
 
 _CALLED = {AREA: "area under the ROC curve", ACCURACY: "accuracy", LOSS: "test loss"}
 
 
+def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
+    """The 95 % interval of a difference of means, by Welch's t; None where there are fewer than two values of either.
+
+    References
+    ----------
+    B. L. Welch, "The generalization of Student's problem when several different population variances are involved",
+    Biometrika 34 (1947).
+    """
+    if one.deviation is None or other.deviation is None or one.mean is None or other.mean is None:
+        return None
+    parts = [(each.deviation or 0.0) ** 2 / len(each.values) for each in (one, other)]
+    mean, square = one.mean - other.mean, sum(parts)
+    freedom = sum(part**2 / (len(each.values) - 1) for part, each in zip(parts, (one, other), strict=True))
+    reach = float(stdtrit(square**2 / freedom, 0.975)) * math.sqrt(square) if freedom else 0.0
+    return mean - reach, mean + reach
+
+
+def _over_seeds(here: Scores, there: Scores, lost: float | None = None) -> str:
+    """The interval of what is lost over seeds, and whether they decide that something is."""
+    ends = difference(here.score, there.score)
+    if ends is None:
+        return ", of one seed, which decides nothing"
+    low, high = ends if here.kind == LOSS else (-ends[1], -ends[0])
+    seeds = f"{min(len(here.score.values), len(there.score.values))} seeds"
+    within = f"{_figure(here, low)} to {_figure(here, high)}"
+    if lost is not None and low <= 0 <= high:
+        return f", which {seeds} do not tell from none ({within})"
+    return f" ({within} over {seeds})"
+
+
 def _doubt(one: Scores, other: Scores, lost: float) -> str:
-    """Say so where seeds alone make as large a difference, or each score is within the interval of the other."""
-    spread = math.hypot(one.score.deviation or 0.0, other.score.deviation or 0.0)
-    if abs(lost) <= spread:
-        return ", which is no more than seeds differ"
+    """The interval over seeds, and whether each score is within the interval of test rows of the other."""
+    over = _over_seeds(one, other, lost)
     pairs = [(a.interval, b.score.mean) for a, b in ((one, other), (other, one))]
     within = [ends[0] <= mean <= ends[1] for ends, mean in pairs if ends is not None and mean is not None]
-    return ", which is within their intervals" if within and all(within) else ""
+    decided = over.startswith(" (")
+    return f"{over}, which is within the intervals of test rows" if decided and within and all(within) else over
 
 
 def _between(price: Price, first: str, second: str) -> str:

@@ -341,6 +341,13 @@ class Study(ABC):
         epsilon, delta = (_sum([one[key] for one in released]) for key in ("epsilon", "delta"))
         return f"{said}, to epsilon {rounded_up(epsilon)} at delta {rounded_up(delta, 3)}."
 
+    def diverged(self, called: Callable[[str], str] = str) -> list[str]:
+        """A line on settings some of whose runs ended worse than they began."""
+        found = {name: (one.statuses.count("diverged"), len(one.statuses)) for name, one in self.scores.items()}
+        named = "; ".join(f"{called(name)} ({many} of {runs})" for name, (many, runs) in found.items() if many)
+        what = "Diverged, with a larger loss than at the beginning, or none"
+        return [f"{what}: {named}. Lower the learning rate or the noise."] if named else []
+
     def report(self, *before: PageSection) -> Path:
         """Write one report of all finished runs, after sections of one's own, and return where it is.
 

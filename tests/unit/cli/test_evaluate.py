@@ -45,7 +45,7 @@ def test_a_run_says_what_a_constant_has(place: Path) -> None:
 
 @pytest.mark.filterwarnings("always::gossamer.RunWarning")
 def test_groups_a_threshold_and_costs(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)  # the command has its own
     monkeypatch.setenv("COLUMNS", "200")
@@ -61,7 +61,12 @@ def test_groups_a_threshold_and_costs(
     assert found["threshold"] == 0.1
     assert np.sum(found["confusion"]) == 400
     assert main(call) == 0
-    assert "choose a threshold of your own" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "choose a threshold of your own" in said
+    assert f"warning: {place / 'rows.csv'} is the file that this run's spec names" in said
+    (tmp_path / "others.csv").write_text((place / "rows.csv").read_text())
+    assert main([*call[:2], str(tmp_path / "others.csv")]) == 0
+    assert "this run's spec names" not in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::gossamer.RunWarning")

@@ -118,6 +118,7 @@ def test_a_run_says_who_makes_what(
         ("audp", "accuracy: server's model 0.ddd, nodes 0.ddd (worst 0.ddd)"),
         ("gossip", "accuracy: mean model 0.ddd, nodes 0.ddd (worst 0.ddd)"),
         ("local", "accuracy: nodes 0.ddd (worst 0.ddd)"),  # nobody has the mean of what nodes learn alone
+        ("central", "accuracy: mean model 0.ddd, nodes 0.ddd (worst 0.ddd)"),  # of one
     ],
 )
 @pytest.mark.filterwarnings("ignore")

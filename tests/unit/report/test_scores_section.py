@@ -110,3 +110,15 @@ def test_scores_that_no_run_writes_are_refused(tmp_path: Path, change: dict[str,
     place.write_text(json.dumps(summary))
     with pytest.raises(gs.CallerError, match="expected the results folder of a run"):
         read_records([tmp_path / "r"])
+
+
+def test_a_run_that_diverged_leaves_the_others_their_room(tmp_path: Path) -> None:
+    """Its R2 of minus a million is at the edge of an axis from -1 to 1, and in the table as it is."""
+    found = [record(tmp_path / name, 1.0) for name in "ab"]
+    worst = {"value": -1e6, "interval": [-2e6, -5e5], "constant": 0.0, "gain": [-2e6, -5e5]}
+    scores = {**found[0].scores, "figures": {"r2": worst}}
+    both = [replace(found[0], summary={**found[0].summary, "scores": scores}), found[1]]
+    section = next(one for one in page_of_runs(both).sections if one.name == "scores")
+    scale = section.figures[0].spec["layer"][0]["encoding"]["x"]["scale"]
+    assert (scale["domain"], scale["clamp"]) == ([-1, 1], True)
+    assert any("-1e+06" in cell for row in section.values["rows"] for cell in row.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import ttest_ind
 from tests.unit.studies.test_scores import figure, summary
 
 import gossamer as gs
@@ -19,6 +20,7 @@ from gossamer.report.drawing import Shown
 from gossamer.studies.price import (
     Price,
     alone,
+    difference,
     in_one_place,
     in_words,
     passes_of,
@@ -26,7 +28,7 @@ from gossamer.studies.price import (
     with_epsilon,
     without_noise,
 )
-from gossamer.studies.study import scores_of
+from gossamer.studies.study import Spread, scores_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SPEC = """
@@ -125,7 +127,10 @@ def made_up(tmp_path: Path, **accuracies: tuple[float, float]) -> Price:
 
 
 def test_the_price_in_words_and_as_a_figure(tmp_path: Path) -> None:
-    """Means 0.9, 0.85, 0.75, 0.6: privacy 10 points, distance 5 of them, joining 15; seeds make 0.028 or less."""
+    """Means 0.9, 0.85, 0.75, 0.6: privacy 10 points, distance 5 of them, joining 15, over two seeds each.
+
+    Each spreads by 0.0141, so by Welch a difference has two degrees of freedom and an interval of 4.3027 times 0.0141.
+    """
     found = made_up(
         tmp_path,
         in_one_place=(0.89, 0.91),
@@ -137,11 +142,15 @@ def test_the_price_in_words_and_as_a_figure(tmp_path: Path) -> None:
     said = in_words(found)
     assert said[0].startswith("Each example of a node's shard has epsilon 2 at delta 0.0001")
     assert said[1] == (
-        "Privacy costs 10.0 points of accuracy: 0.850 as a federation without noise, and 0.750 as a federation with "
-        "noise."
+        "Privacy costs 10.0 points of accuracy (3.9 to 16.1 over 2 seeds): 0.850 as a federation without noise, and "
+        "0.750 as a federation with noise."
     )
-    assert said[2].startswith("Distance costs 5.0 points of accuracy: 0.900 with all rows in one place, and 0.850")
-    assert said[3].startswith("Joining, with noise, gains a party 15.0 points of accuracy: 0.600 with its own rows")
+    assert said[2].startswith(
+        "Distance costs 5.0 points of accuracy, which 2 seeds do not tell from none (-1.1 to 11.1): 0.900 with all rows"
+    )
+    assert said[3].startswith(
+        "Joining, with noise, gains a party 15.0 points of accuracy (8.9 to 21.1 over 2 seeds): 0.6"
+    )
     figure = found.figure()
     assert figure is not None
     assert figure.shown is Shown.PRIVATE
@@ -152,9 +161,27 @@ def test_the_price_in_words_and_as_a_figure(tmp_path: Path) -> None:
 
 def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) -> None:
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.90), with_noise=(0.79, 0.89)))
-    assert "Privacy costs 1.0 points of accuracy, which is no more than seeds differ" in said[1]
+    assert "Privacy costs 1.0 points of accuracy, which 2 seeds do not tell from none (-29.4 to 31.4)" in said[1]
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81)))
-    assert said[1].startswith("Privacy costs no accuracy that these test rows show")
+    assert said[1].startswith("Privacy costs no accuracy that these test rows show (-1.0 to -1.0 over 2 seeds)")
+
+
+def test_the_interval_of_a_difference_is_that_of_scipy_and_few_seeds_make_it_wide(tmp_path: Path) -> None:
+    one, other = (0.71, 0.74, 0.70), (0.69, 0.66, 0.72, 0.70)
+    found = ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    assert difference(Spread(one), Spread(other)) == pytest.approx((found.low, found.high), rel=1e-9)
+    assert difference(Spread((0.7,)), Spread(other)) is None
+    said = in_words(made_up(tmp_path, without_noise=(0.8,), with_noise=(0.7,)))  # type: ignore[arg-type]
+    assert "Privacy costs 10.0 points of accuracy, of one seed, which decides nothing: " in said[1]
+
+
+def test_runs_that_diverged_are_named_before_the_price(tmp_path: Path) -> None:
+    found = made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81))
+    bad = replace(found.scores["without-noise"], statuses=("finished", "diverged"))
+    said = in_words(replace(found, scores={**found.scores, "without-noise": bad}))
+    assert said[1].startswith(
+        "Diverged, with a larger loss than at the beginning, or none: federation without noise (1 of 2)."
+    )
 
 
 def test_models_that_say_the_same_of_every_row_price_nothing(tmp_path: Path) -> None:
@@ -170,24 +197,25 @@ def test_models_that_say_the_same_of_every_row_price_nothing(tmp_path: Path) -> 
     assert "costs no accuracy" not in " ".join(said)
     assert not constant["with-noise"].as_dict()["better_than_constant"]
     said = in_words(replace(made_up(tmp_path), scores={**constant, "without-noise": of(0.98)}))
-    assert said[1].endswith("With noise the model is no better than saying the same of every row.")
+    assert said[1].endswith("With noise, the model is no better than saying the same of every row.")
 
 
 def test_no_band_of_a_price_is_narrower_than_what_test_rows_tell(tmp_path: Path) -> None:
     row = {"test_accuracy": 0.92, "mean_model_test_accuracy": 0.92}
     runs = {
-        "without-noise": [summary(row, None, auroc=figure(0.74, 0.5, 0.05))],
-        "with-noise": [summary(row, 2.0, auroc=figure(area, 0.5, 0.06)) for area in (0.70, 0.72)],
+        "without-noise": [summary(row, None, auroc=figure(area, 0.5, 0.05)) for area in (0.739, 0.741)],
+        "with-noise": [summary(row, 2.0, auroc=figure(area, 0.5, 0.06)) for area in (0.709, 0.711)],
     }
     scores = {name: scores_of(some, shared=True) for name, some in runs.items()}
     found = replace(made_up(tmp_path), scores=scores)
     said = in_words(found)
     assert said[1] == (
-        "Privacy costs 0.03 of area under the ROC curve, which is within their intervals: 0.740 (0.690 to 0.790) as a "
-        "federation without noise, and 0.710 (0.640 to 0.780) as a federation with noise."
+        "Privacy costs 0.03 of area under the ROC curve (0.0239 to 0.0361 over 2 seeds), which is within the intervals "
+        "of test rows: 0.740 (0.689 to 0.791) as a federation without noise, and 0.710 (0.649 to 0.771) as a "
+        "federation with noise."
     )
     (point,) = found.points
-    assert (point.low, point.high) == (pytest.approx(0.64), pytest.approx(0.78))
+    assert (point.low, point.high) == (pytest.approx(0.649), pytest.approx(0.771))
     drawn = found.figure()
     assert drawn is not None
     assert "always the same: 0.5" in drawn.description
@@ -200,8 +228,8 @@ def test_a_regression_is_priced_in_loss_and_its_fit_is_said(tmp_path: Path) -> N
     scores = {name: scores_of([summary(row)], shared=True) for name, row in rows.items()}
     said = in_words(replace(made_up(tmp_path), scores=scores))
     assert said[1] == (
-        "Privacy costs 0.3 of test loss: 0.2 (R2 0.800) as a federation without noise, and 0.5 (R2 0.500) as a "
-        "federation with noise."
+        "Privacy costs 0.3 of test loss, of one seed, which decides nothing: 0.2 (R2 0.800) as a federation without "
+        "noise, and 0.5 (R2 0.500) as a federation with noise."
     )
 
 

@@ -98,7 +98,7 @@ class AloneNode(LearningNode):
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of nodes that say nothing: what is proved is against whoever sees their models all the same."""
     found = plan_samples(problem, _SEEN)
-    return replace(found, words=replace(found.words, shared=False))
+    return replace(found, words=replace(found.words, shared=len(problem.shard_sizes) == 1))
 
 
 _SEEN = "whoever sees all models of a node, all other nodes together included"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gossamer.cli.printing import answered, in_blocks, say, table, wrapped
+from gossamer.cli.printing import answered, in_blocks, say, table, warn, wrapped
 from gossamer.errors import CallerError, counted, shortened
+from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.objectives.score_words import reliability_table, said_first, table_of, table_of_groups
 from gossamer.trained.averaging import Saved, average
@@ -77,11 +78,14 @@ def _document(found: Predictions) -> str:
 
 
 def _table(found: Predictions) -> str:
-    """CSV: the number of each row, what is predicted, and how likely that is."""
+    """CSV: the number of each row, what is predicted, and the outcome's probability: of several classes that one's."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    likely = None if found.probabilities is None else found.probabilities.max(axis=1).tolist()
-    writer.writerow(["row", "prediction", *(["probability"] if likely else [])])
+    two, likely, head = found.classes is not None and len(found.classes) == 2, None, list[str]()
+    if found.probabilities is not None and found.classes is not None:
+        likely = (found.probabilities[:, 1] if two else found.probabilities.max(axis=1)).tolist()
+        head = [f"probability of {found.classes[1] if two else 'prediction'}"]
+    writer.writerow(["row", "prediction", *head])
     for number, value in enumerate(found, 1):
         writer.writerow([number, value, *([f"{likely[number - 1]:.6g}"] if likely else [])])
     return text.getvalue()
@@ -97,6 +101,8 @@ def evaluate_command(options: argparse.Namespace) -> int:
         cost=_costs(options.cost) if options.cost else None,
         least=options.least_rows,
     )
+    if _trained_on(options.results, options.data):
+        warn([_FLATTERED.format(options.data)])
     parts = [*map(wrapped, said_first(found)), f"loss {found['loss']:.4g}, as it was minimised"]
     parts += [table(table_of(found))] if "figures" in found else []
     if "reliability" in found:
@@ -111,6 +117,21 @@ def evaluate_command(options: argparse.Namespace) -> int:
         )
     parts += [in_blocks(table_of_groups(column, groups)) for column, groups in found.get("groups", {}).items()]
     return answered(options, found, "\n\n".join(parts))
+
+
+_FLATTERED = (
+    "{} is the file that this run's spec names, so the model was trained on most of its rows, and these figures "
+    "flatter it; gossamer report has those of rows that were held out"
+)
+
+
+def _trained_on(results: Path, data: Path) -> bool:
+    """Whether the spec beside the model, which is public, names this very file."""
+    try:
+        spec = read_spec((_folder(results) or results) / "spec.yaml")
+        return spec.dataset.path is not None and spec.dataset.path.samefile(data)
+    except (OSError, CallerError):
+        return False
 
 
 def _costs(texts: Sequence[str]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gossamer.cli.commands import naming, overrides_of, settings_of
-from gossamer.cli.printing import answered, say, table, warn, wrapped
+from gossamer.cli.printing import answered, in_blocks, say, warn, wrapped
 from gossamer.errors import DataError, counted
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -26,8 +26,9 @@ def sweep_command(options: argparse.Namespace) -> int:
     make(found, options)
     best = "" if found.best is None else f"\n\n* the best mean {found.scores[found.best].called} on test examples"
     useless = [name for name, score in found.scores.items() if not score.better]
-    first = wrapped(f"No better than saying the same of every row: {', '.join(useless)}.") + "\n\n" if useless else ""
-    answered(options, found.as_dict(), f"{first}{table(marked(found))}{best}")
+    said = [f"No better than saying the same of every row: {', '.join(useless)}."] if useless else []
+    first = "".join(f"{wrapped(line)}\n\n" for line in [*said, *found.diverged()])
+    answered(options, found.as_dict(), f"{first}{in_blocks(marked(found), 2)}{best}")
     warn([found.warning])
     found.publish(say)
     say(f"Article: {found.out}/{{{','.join(name for name in found.article.files if (found.out / name).exists())}}}")
@@ -77,7 +78,7 @@ def price_command(options: argparse.Namespace) -> int:
         found = plan_price(options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say)
     make(found, options)
     words = "\n".join(wrapped(f"  - {line}") for line in in_words(found))
-    answered(options, found.as_dict(), f"{table(rows(found))}\n\n{words}")
+    answered(options, found.as_dict(), f"{in_blocks(rows(found))}\n\n{words}")
     warn([PRIVATE, found.added_up()])
     try:
         figure = found.figure()
