@@ -32,7 +32,7 @@ READINGS = {
 NOTE = "Reproducible noise: these runs guarantee nothing."
 REACHED = 0.85
 EPOCHS = 6
-"""Length of the runs of Fig. 1 and of the LSTM."""
+"""Length of the shorter runs of Table 1, and of those of the LSTM."""
 
 
 def draw(study: str, records: Sequence[Record]) -> Any:
@@ -40,7 +40,6 @@ def draw(study: str, records: Sequence[Record]) -> Any:
     draws: dict[str, Callable[[Sequence[Record]], Any]] = {
         "table-1": _noise_levels,
         "table-2": _sizes,
-        "figure-1": _over_epochs,
         "figure-2": partial(_slow, "figure-2"),
         "figure-3": partial(_slow, "figure-3"),
         "figure-2-networks": partial(_both_models, "model", TITLES["figure-2"]),
@@ -63,25 +62,34 @@ def _places(records: Sequence[Record], axis: str) -> list[str]:
 
 
 def _noise_levels(records: Sequence[Record]) -> Any:
-    """Final accuracy over noise levels, a panel a model: medians, and the least to the most of the seeds."""
-    models, lengths = _places(records, "model"), _places(records, "length")
-    figure, axes = plt.subplots(1, len(models), figsize=(3.8 * len(models), 3.8), sharey=True, layout="constrained")
-    for axis, model in zip(np.atleast_1d(axes), models, strict=True):
+    """Final accuracy over noise levels, and accuracy over epochs, a column a model: medians, and least to most."""
+    models, noises, length = _places(records, "model"), _places(records, "noise"), _places(records, "length")[0]
+    figure, axes = plt.subplots(2, len(models), figsize=(3.4 * len(models), 7.4), sharey=True, layout="constrained")
+    for (ends, curves), model in zip(axes.T, models, strict=True):
         ours = [record for record in records if record["model"] == model]
-        noises = _places(ours, "noise")
-        for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
-            places = np.arange(len(noises)) + shift
-            by_noise = [_finals(ours, noise=noise, algorithm=name, length=lengths[0]) for noise in noises]
-            _bars(axis, places, by_noise, name, f"{name}, {lengths[0]}")
-            for length in lengths[1:]:
-                longer = [_finals(ours, noise=noise, algorithm=name, length=length)[0] for noise in noises]
-                axis.plot(places, longer, "k_", markersize=11, label=f"{length}, one seed" if shift > 0 else None)
-        axis.set_xticks(range(len(noises)), [f"{noise}\n{_proved(ours, noise, lengths[0])}" for noise in noises])
-        proves = f"the epsilon (delta 1e-5)\nthat {lengths[0]} would prove"
-        axis.set(title=model, xlabel=f"noise multiplier, and {proves}", ylim=(0, 1))
-    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
-    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        _ends(ends, ours)
+        _over_epochs(curves, [record for record in ours if record["length"] == length], noises)
+        ends.set(title=model)
+    for row in axes:
+        row[0].set_ylabel("test accuracy of the mean model")
+    handles = [axis.get_legend_handles_labels() for axis in axes[:, 0]]
+    figure.legend(*map(sum, zip(*handles, strict=True), ([], [])), loc="outside upper center", ncols=4)
     return figure
+
+
+def _ends(axis: Any, ours: Sequence[Record]) -> None:
+    """Bars of a model's final accuracies over noise levels; marks of the longer runs."""
+    noises, lengths = _places(ours, "noise"), _places(ours, "length")
+    for shift, name in ((-0.2, "allreduce"), (0.2, "gossip")):
+        places = np.arange(len(noises)) + shift
+        by_noise = [_finals(ours, noise=noise, algorithm=name, length=lengths[0]) for noise in noises]
+        _bars(axis, places, by_noise, name, f"{name}, {lengths[0]}")
+        for length in lengths[1:]:
+            longer = [_finals(ours, noise=noise, algorithm=name, length=length)[0] for noise in noises]
+            axis.plot(places, longer, "k_", markersize=11, label=f"{length}, one seed" if shift > 0 else None)
+    axis.set_xticks(range(len(noises)), [f"{noise}\n{_proved(ours, noise, lengths[0])}" for noise in noises])
+    proves = f"the epsilon (delta 1e-5)\nthat {lengths[0]} would prove"
+    axis.set(xlabel=f"noise multiplier, and {proves}", ylim=(0, 1))
 
 
 def _bars(axis: Any, places: Any, found: Sequence[Sequence[float]], name: str, label: str) -> None:
@@ -117,25 +125,19 @@ def _sizes(records: Sequence[Record]) -> Any:
     return figure
 
 
-def _over_epochs(records: Sequence[Record]) -> Any:
-    """Accuracy over epochs, a panel a model, a colour a noise level: the median of the seeds, and least to most."""
-    models, noises = _places(records, "model"), _places(records, "noise")
-    figure, axes = plt.subplots(1, len(models), figsize=(3.8 * len(models), 3.8), sharey=True, layout="constrained")
-    for axis, model in zip(np.atleast_1d(axes), models, strict=True):
-        for number, noise in enumerate(noises):
-            for name, line in (("allreduce", "--"), ("gossip", "-")):
-                place = {"model": model, "noise": noise, "algorithm": name}
-                curves = [_looks(record, "updates") for record in records if place.items() <= record.items()]
-                epochs = [EPOCHS * row["updates"] / curves[0][-1]["updates"] for row in curves[0]]
-                found = [[row[ACCURACY] for row in rows] for rows in zip(*curves, strict=True)]
-                color, label = f"C{number}", f"{name}, noise {noise}"
-                axis.plot(epochs, [statistics.median(each) for each in found], line, color=color, label=label)
-                axis.fill_between(epochs, [*map(min, found)], [*map(max, found)], color=color, alpha=0.12, lw=0)
-        axis.set(title=model, xlabel="epochs", ylim=(0, 1))
-        axis.grid(alpha=0.3)
-    np.atleast_1d(axes)[0].set_ylabel("test accuracy of the mean model")
-    figure.legend(*np.atleast_1d(axes)[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return figure
+def _over_epochs(axis: Any, ours: Sequence[Record], noises: Sequence[str]) -> None:
+    """A model's accuracy over epochs, a colour a noise level: the median of the seeds, and least to most."""
+    for noise in _places(ours, "noise"):
+        for name, line in (("allreduce", "--"), ("gossip", "-")):
+            place = {"noise": noise, "algorithm": name}
+            curves = [_looks(record, "updates") for record in ours if place.items() <= record.items()]
+            epochs = [EPOCHS * row["updates"] / curves[0][-1]["updates"] for row in curves[0]]
+            found = [[row[ACCURACY] for row in rows] for rows in zip(*curves, strict=True)]
+            color, label = f"C{noises.index(noise) + 2}", f"{name}, noise {noise}"
+            axis.plot(epochs, [statistics.median(each) for each in found], line, color=color, label=label)
+            axis.fill_between(epochs, [*map(min, found)], [*map(max, found)], color=color, alpha=0.12, lw=0)
+    axis.set(xlabel="epochs", ylim=(0, 1))
+    axis.grid(alpha=0.3)
 
 
 def _frames(records: Sequence[Record]) -> Any:

@@ -18,7 +18,6 @@ from gossamer.objectives.models import build_model
 STUDIES = (
     "table-1",
     "table-2",
-    "figure-1",
     "figure-2",
     "figure-2-networks",
     "figure-3",
