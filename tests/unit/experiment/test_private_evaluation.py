@@ -18,6 +18,7 @@ from tests.unit.experiment.test_resuming import SECRET, Killed, files, resume
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError, RunWarning
+from gossamer.experiment.audits.leak_audit import audit_leak
 from gossamer.experiment.preparation.held_out import OBSERVER, SUM, doubts_of_held_out
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
@@ -517,3 +518,18 @@ def test_counting_on_every_party_is_told_to_prove_less_against_one(honest: float
     assert any("against a party, which knows its own noise" in line for line in doubts_of_held_out(prepared)) == (
         all_of_them
     )
+
+
+@pytest.mark.parametrize("changed", [{}, {"by": "federation", "honest": 0.7}])
+def test_a_leak_audit_finds_that_a_training_row_shows_in_the_histograms_by_the_model_alone(
+    changed: dict[str, Any],
+) -> None:
+    if changed:
+        pytest.importorskip("cryptography", reason="needs the extra secure")
+    spec = {**SPEC, "evaluation": {**SPEC["evaluation"], **changed}}
+    spec["algorithm"] = {**SPEC["algorithm"], "updates_per_node": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        found = audit_leak(prepare(gs.parse_spec(spec), FromMemory(wards(300))), pairs=2)
+    assert found.leak is None
+    assert found.releases == 2 * WARDS * 3

@@ -36,6 +36,7 @@ from gossamer.experiment.audits.replayed_sides import (
     other_noise,
     same_coins,
 )
+from gossamer.experiment.preparation.held_out import held_out_plans, rows_of
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.experiment.results.results_folder import ResultsFolder
@@ -166,7 +167,12 @@ class _Audit:
         train, generator = self._prepared.dataset.train, stream(self._seed, "base", number=number)
         if number:
             train = self._worst(generator, int(generator.integers(4)))
-        recording = Recording(self._plan.sides, self._relation, self._prepared.shard_sizes)
+        tested = {} if self._plan.held_out is None else rows_of(self._prepared)  # of whom no pair differs
+        recording = Recording(
+            {**self._plan.sides, **held_out_plans(self._prepared, self._plan)},
+            self._relation,
+            {**self._prepared.shard_sizes, **{name: len(own.rows) for name, own in tested.items()}},
+        )
         base = _Base(self._with(train), recording, derive(self._seed, "coins", number), HeldView(recording))
         self._run(base.prepared, base.coins(recording.machine), base.seen, "first" if number == 0 else "")
         if number == 0:
