@@ -28,6 +28,8 @@ from gossamer.objectives.score_histogram import BINS, CHANCES, EDGES, SCORES, Sc
 from gossamer.objectives.score_words import LABELS
 from gossamer.objectives.score_words import shown as said
 
+LEAST = 10
+"""Fewest rows, or persons where they are known, that figures of a group are given of."""
 CERTAIN = 3.0
 """Deviations of its count's noise that the expected number of rows of an outcome is above, or nothing is shown."""
 
@@ -61,7 +63,7 @@ def shown(rows: float, deviation: float, prevalence: float | None = None) -> boo
         Share of outcome 1, as known without the rows. By default a half, for which the fewest rows do.
     """
     share = 0.5 if prevalence is None else prevalence
-    return min(share, 1 - share) * rows > CERTAIN * deviation * math.sqrt(unit_covariance().sum())
+    return rows >= LEAST and min(share, 1 - share) * rows > CERTAIN * deviation * math.sqrt(unit_covariance().sum())
 
 
 def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float | None = None) -> dict[str, Measured]:
@@ -209,7 +211,7 @@ def in_words(found: Mapping[str, Mapping[str, float | None]]) -> str:
             beside = "" if constant is None else f", a constant's {said(name, constant)}"
             known = "unknown" if value is None else said(name, value)
             parts.append(f"{LABELS[name].words} {known} ({said(name, (low, high))}{beside})")
-    return ", ".join(parts) or "too few examples for so much noise"
+    return ", ".join(parts) or "too few examples, or too much noise for them"
 
 
 def as_dict(found: Mapping[str, Measured]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from gossamer.data.table_files import table_file
 from gossamer.errors import CallerError, DataError, ModelError, RunWarning, counted, did_you_mean, require_counts
 from gossamer.extras import install_line
 from gossamer.files import write_own
+from gossamer.objectives.noisy_figures import LEAST
 from gossamer.objectives.objective import Objective
 from gossamer.objectives.score_words import Assessment, warnings_of
 from gossamer.objectives.scores import ScoredSample, check_costs, named_of
@@ -317,10 +318,6 @@ def sample_of(
         return ScoredSample(own(scores[:, 0])[:, None], own(targets), persons=persons)
     likely = None if card.objective.loss == "hinge" else _probabilities(scores)
     return ScoredSample(np.asarray(scores, np.float64), targets, card.classes, likely, persons)
-
-
-LEAST = 10
-"""Fewest persons, or rows where persons are not known, that figures of a group are given of."""
 
 
 def assessed(

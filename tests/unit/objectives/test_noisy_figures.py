@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 from tests.sampling import examples
 
-from gossamer.objectives.noisy_figures import Measured, above, confusion, noisy_figures
+from gossamer.objectives.noisy_figures import Measured, above, confusion, noisy_figures, shown
 from gossamer.objectives.score_histogram import BINS, CHANCES, SIZE, ScoreCounts, cells, measured, unit_covariance
 
 SIGMA = 7.032
@@ -82,6 +82,12 @@ def test_a_threshold_cuts_a_bin_in_part_and_the_confusion_has_every_row_once() -
     assert above(CHANCES[7])[8:].min() == 1
     counts = ScoreCounts.exact(*drawn(0.3, 1.5, np.random.default_rng(4)))
     assert sum(confusion(counts, 0.123).values()) == pytest.approx(ROWS)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(9, False), (9.9, False), (10, True)])
+def test_too_few_rows_are_not_told_of_however_little_noise_there_is(rows: float, told: bool) -> None:
+    """Ten, as a group of exact figures needs: an even share of public rows, for how many a group has is private."""
+    assert shown(rows, 1e-3) == told
 
 
 def test_what_is_public_alone_decides_whether_figures_are_shown() -> None:
