@@ -391,6 +391,21 @@ def test_empty_cells_of_texts_are_a_category_of_their_own_by_default(
     assert main(["check", "small.yaml"]) == 0
 
 
+@TOLD
+def test_a_feature_that_says_that_a_cell_was_empty_can_be_answered(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("t.csv").write_text(SMALL.replace("40,f", ",f").replace("50,m", "50,"))
+    terminal("ill", "who", "no,yes", "0..100", "flag ", "flag 50", "f,m", "flag f")
+    assert new() == 0
+    err = " ".join(capsys.readouterr().err.split())
+    assert "'flag 90' reads such a cell as 90, and has a further feature say that it was empty." in err
+    assert written()["dataset"]["columns"] == {
+        "age": {"range": [0, 100], "missing": 50, "was_empty": True},
+        "sex": {"categories": ["f", "m"], "missing": "f", "was_empty": True},
+    }
+
+
 def test_texts_with_a_comma_are_shown_as_they_can_be_answered(
     terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,6 +150,7 @@ def _introduction(looked: Looked) -> str:
     )
     if any(column.empty for column in looked.columns.values()):
         how += f" A cell counts as empty if nothing is in it, or one of {', '.join(sorted(MISSING - {''}))}."
+        how += " 'flag 90' reads such a cell as 90, and has a further feature say that it was empty."
     return f"{wrapped(table)}\n{wrapped(how)}"
 
 
@@ -349,12 +350,16 @@ def _missing(found: Draft, name: str) -> _Question:
     kind = found.columns.get(name, "number")
 
     def take(answer: str) -> None:
+        flagged = answer.startswith("flag ") and answer not in texts_in(kind)
+        answer = answer.removeprefix("flag ").strip() if flagged else answer
         if texts_in(kind) and not answer:
             answer = UNKNOWN
             found.columns[name] = kind if UNKNOWN in kind else [*kind, UNKNOWN]
         if not answer:
             raise CallerError("expected a value that stands for an empty cell, found no answer; say a usual one")
         declare(found, "missing", name, answer)
+        if flagged:
+            declare(found, "was-empty", name)
 
     dated = Column.model_validate(found.column(name)).kind == "date"
     how = "as which date, such as a usual one?" if dated else "as which number, such as a usual one?"
