@@ -64,7 +64,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -203,10 +203,6 @@ class LowerBound:
     confidence: float
     neighboring_relation: NeighboringRelation
     method: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def binomial_lower(successes: int, trials: int, level: float) -> float:

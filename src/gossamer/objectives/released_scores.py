@@ -24,7 +24,7 @@ FILE = "evaluation.json"
 
 @dataclass(frozen=True)
 class ReleasedScores:
-    """What parties have released.
+    """Releases of parties.
 
     Attributes
     ----------

@@ -82,10 +82,10 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
 
 
 def evaluated(folder: StateFolder, held: DataHeld, host: Host) -> dict[str, Any]:
-    """What the party has released of its held-out examples; a node that has just finished releases it.
+    """Scores that the party has released of its held-out examples; a node that has just finished releases them.
 
-    It is on disk before anybody sees it. A process that ends between the charge and that has cost the party its part:
-    noise that is drawn again would be a second release, which nothing is left for.
+    They are on disk before anybody sees them. A process that ends between the charge and that has cost the party its
+    part: noise that is drawn again would be a second release, which nothing is left for.
     """
     if held.held_out is None or not host.finished:
         return {}

@@ -98,8 +98,8 @@ class ReleasePlan:
 
 
 @dataclass(frozen=True)
-class RenyiFilter:
-    """Covers what fits a Renyi divergence at one order, whatever was seen before it was chosen.
+class _Filter:
+    """A budget that plans enter until it is full, by a rule of each filter.
 
     Attributes
     ----------
@@ -107,26 +107,43 @@ class RenyiFilter:
         The budget for everything that passes; an infinite epsilon covers all.
     relation : NeighboringRelation
         Neighbouring relation of the budget.
+
+    Raises
+    ------
+    SpecError
+        If epsilon is not positive, delta not inside (0, 1), or the relation is none.
+    """
+
+    epsilon: float
+    delta: float
+    relation: mechanisms.NeighboringRelation
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta, "a budget")
+        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
+
+
+@dataclass(frozen=True)
+class RenyiFilter(_Filter):
+    """Covers what fits a Renyi divergence at one order, whatever was seen before it was chosen.
+
+    Attributes
+    ----------
     order : float
         alpha > 1, fixed before the first release.
 
     Raises
     ------
     SpecError
-        If epsilon is not positive, delta not inside (0, 1), the relation is none, or the order is not a finite number
-        above 1.01.
+        If the order is not a finite number above 1.01.
     """
 
-    epsilon: float
-    delta: float
-    relation: mechanisms.NeighboringRelation
     order: float = 16.0
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta, "a Renyi filter")
+        super().__post_init__()
         if not 1.01 < real_number(self.order) < math.inf:
             raise SpecError(f"a Renyi filter needs a finite order above 1.01, found {self.order!r}")
-        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
 
     @property
     def level(self) -> float:
@@ -191,30 +208,8 @@ class FilterTotal(NamedTuple):
         return FilterTotal(self.squared + entry.mu**2, self.failures + entry.failure)
 
 
-@dataclass(frozen=True)
-class GaussianFilter:
-    """Covers what fits Gaussian differential privacy, but for failures that share a part of delta fixed beforehand.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-        The budget for everything that passes; an infinite epsilon covers all.
-    relation : NeighboringRelation
-        Neighbouring relation of the budget.
-
-    Raises
-    ------
-    SpecError
-        If epsilon is not positive, delta not inside (0, 1), or the relation is none.
-    """
-
-    epsilon: float
-    delta: float
-    relation: mechanisms.NeighboringRelation
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta, "a Gaussian filter")
-        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
+class GaussianFilter(_Filter):
+    """Covers what fits Gaussian differential privacy, but for failures that share a part of delta fixed beforehand."""
 
     @property
     def failures(self) -> float:
@@ -423,7 +418,7 @@ class RunSeries:
 
 
 @dataclass(frozen=True)
-class EitherFilter:
+class EitherFilter(_Filter):
     """A budget, of which parts are set aside for series; the rest covers what either of two filters covers.
 
     These are a `RenyiFilter` and a `GaussianFilter`, each of all plans that are in no series, and at half of the rest's
@@ -431,10 +426,6 @@ class EitherFilter:
 
     Attributes
     ----------
-    epsilon, delta : float
-        The budget for everything that passes.
-    relation : NeighboringRelation
-        Neighbouring relation of the budget.
     order : float
         Order of the Renyi filter.
     series : tuple of RunSeries
@@ -446,15 +437,11 @@ class EitherFilter:
         If one of them is out of its range, or more is set aside than there is.
     """
 
-    epsilon: float
-    delta: float
-    relation: mechanisms.NeighboringRelation
     order: float
     series: tuple[RunSeries, ...] = ()
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta, "a budget")
-        object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
+        super().__post_init__()
         check_parts(self.epsilon, self.delta, self.series)
         for one in self.series:
             one.check(self.relation)
