@@ -212,6 +212,8 @@ class PaddedBatch(NamedTuple):
 
 def padded(batches: Sequence[IndexArray]) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
     """Indices of several nodes' examples, [nodes, examples], padded with each node's first one; and False for these."""
+    if len(batches) == 1:
+        return batches[0][None], np.ones((1, len(batches[0])), np.bool_)
     count = np.array([len(batch) for batch in batches])[:, None]
     present = np.arange(count.max()) < count
     index = np.repeat(np.array([batch[0] for batch in batches]), present.shape[1]).reshape(present.shape)
