@@ -31,7 +31,7 @@ averaging", NeurIPS 2022, arXiv 2206.05091.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,10 +39,9 @@ from pydantic import Field, model_validator
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, few
-from gossamer.algorithms.nodes import LearnerSettings, LearnerState, Probe, RoundNode
-from gossamer.errors import PeerError
-from gossamer.protocol.effects import CancelTimer, Record, Send
-from gossamer.protocol.events import Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed
+from gossamer.algorithms.lock_step import LockStepNode, LockStepState
+from gossamer.algorithms.nodes import LearnerSettings
+from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.topology.graphs import Graph, Ring, Topology
@@ -93,9 +92,8 @@ class Settings(LearnerSettings):
 # first iterate that is not older than the present gossip step is the one to be averaged: of this very step, unless the
 # neighbour has gone on alone meanwhile. At most two iterates of a neighbour are kept, that one and the newest.
 #
-# Nobody waits for a neighbour that is reported down, or that has said `Enough`: its weight is the node's own until it
-# is heard again. While a neighbour is silent, a `Probe` has the session find out whether it is there. Who comes back
-# makes the rounds that it lacks at its neighbours' newest iterates, and these wait for it.
+# Who is away has its weight go to the node's own model until it is heard again. Who comes back makes the rounds that it
+# lacks at its neighbours' newest iterates.
 
 
 @message("synchronous_gossip.iterate")
@@ -105,12 +103,6 @@ class Iterate(Message):
 
     step: int
     model: Public | Released
-
-
-@message("synchronous_gossip.enough")
-@dataclass(frozen=True)
-class Enough(Message):
-    """The sender makes no more rounds, and nobody is to wait for it."""
 
 
 @dataclass(frozen=True)
@@ -166,67 +158,34 @@ def rows(graph: Graph, names: tuple[str, ...], *, accelerated: bool) -> dict[str
 
 
 @dataclass
-class State(LearnerState):
+class State(LockStepState):
     """State of a node.
 
-    ``w`` is its iterate and ``before`` that of the gossip step before, in the same round. ``step`` counts the gossip
-    steps that are over, and ``sent`` says whether the iterate of the present one has gone out. ``heard`` holds each
-    neighbour's iterate for it and ``ahead`` the newest one after that, with their steps. ``away`` are neighbours that
-    are down, ``left`` those that make no more rounds; ``over`` says that this node makes none.
+    ``w`` is its iterate and ``before`` that of the gossip step before, in the same round. ``heard`` holds each
+    neighbour's iterate for the present step and ``ahead`` the newest one after that, with their steps.
     """
 
     before: Model | None = None
-    step: int = 0
-    sent: bool = False
     heard: dict[str, Model] = field(default_factory=dict)
     heard_of: dict[str, int] = field(default_factory=dict)
     ahead: dict[str, Model] = field(default_factory=dict)
     ahead_of: dict[str, int] = field(default_factory=dict)
-    away: set[str] = field(default_factory=set)
-    left: set[str] = field(default_factory=set)
-    probes: int = 0
-    over: bool = False
 
 
-class SynchronousNode(RoundNode):
+class SynchronousNode(LockStepNode):
     """One party: its gradient steps, and its place among its neighbours."""
 
     state: State
 
     def __init__(self, name: str, context: Context, settings: Any, row: Row) -> None:
-        super().__init__(name, context, settings, State)
+        super().__init__(name, context, settings, State, row.weights)
         self.row = row
-        self.neighbours = frozenset(row.weights)
-        self.gossip_steps: int = settings.gossip_steps
-        self.patience = settings.patience
-
-    @property
-    def round(self) -> int:
-        return self.state.step // self.gossip_steps
+        self.steps_a_round = settings.gossip_steps
 
     @property
     def missing(self) -> frozenset[str]:
-        """Neighbours whose iterates are due and waited for."""
         s = self.state
-        return self.neighbours - s.heard.keys() - s.away - s.left
-
-    @property
-    def awaited(self) -> Set[str]:
-        return self.missing if self.state.sent else frozenset()
-
-    # Gradient steps
-
-    def begin(self) -> Effects:
-        """Line 1. A node that makes no more updates passes on what it averages, as long as anybody is there."""
-        s = self.state
-        if self.quota is not None and self.round >= self.quota:
-            yield from self.end("quota")
-        elif not s.finished:
-            yield self.compute()
-        elif self.neighbours - s.away - s.left:
-            yield from self.send()
-        else:
-            yield from self.end(s.finished)
+        return frozenset(self.neighbours) - s.heard.keys() - s.away - s.left
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
@@ -237,17 +196,6 @@ class SynchronousNode(RoundNode):
         s.w = stepped(s.w, move, -self.rate)
         yield from self.send()
         yield from self.advance()
-
-    def refused(self, event: Refused, now: float) -> Effects:
-        """The budget is spent. Where rounds are numbered, the node goes on averaging."""
-        if self.quota is None:
-            yield from self.end("budget")
-        else:
-            yield from self.finish("budget")
-            yield from self.begin()
-            yield from self.advance()
-
-    # Gossip steps
 
     def send(self) -> Effects:
         """Line 3: the iterate of a gossip step, for all neighbours."""
@@ -270,101 +218,26 @@ class SynchronousNode(RoundNode):
         elif iterate.step > s.heard_of[sender]:
             s.ahead[sender], s.ahead_of[sender] = iterate.model, iterate.step
 
-    def advance(self) -> Effects:
-        """Make gossip steps and begin rounds, as far as one can."""
-        s = self.state
-        while s.sent and not self.missing:
-            self.average()
-            if s.step % self.gossip_steps:
-                yield from self.send()
-            else:
-                yield CancelTimer("patience")
-                yield from self.begin()
-        if s.sent:
-            yield self.wait_for("patience")
-
     def average(self) -> None:
         """Line 4."""
         s = self.state
         mixed = self.row.averaged(s.w, s.heard)
         s.before, s.w = s.w, self.row.accelerated(mixed, s.before).within()
         s.step, s.sent = s.step + 1, False
-        if s.step % self.gossip_steps == 0:
+        if s.step % self.steps_a_round == 0:
             s.before = None
         for name in [name for name, of in s.heard_of.items() if of < s.step]:
             del s.heard[name], s.heard_of[name]
             if name in s.ahead:
                 s.heard[name], s.heard_of[name] = s.ahead.pop(name), s.ahead_of.pop(name)
 
-    # When a neighbour is silent
-
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
+    def reminder(self) -> Message | None:
         s = self.state
-        if event.timer == "deadline":
-            yield from self.end("deadline")
-        elif s.sent:
-            s.probes += 1
-            for name in sorted(self.missing):
-                yield Send(name, Probe())
-            yield self.wait_for("patience")
+        return Iterate(s.step, s.w) if s.sent else None
 
-    @on(PeerDown)
-    def peer_down(self, event: PeerDown, now: float) -> Effects:
+    def close(self) -> None:
         s = self.state
-        if event.peer in self.neighbours and event.peer not in s.left:
-            s.away.add(event.peer)
-            yield Record("left_out", 1.0)
-            yield from self.unblock()
-
-    @on(PeerUp)
-    def peer_up(self, event: PeerUp, now: float) -> Effects:
-        """Tell who was away what it waits for."""
-        s = self.state
-        if event.peer in s.away:
-            s.away.discard(event.peer)
-            if s.over:
-                yield Send(event.peer, Enough())
-            elif s.sent:
-                yield Send(event.peer, Iterate(s.step, s.w))
-
-    @on(Enough)
-    def enough(self, sender: str, message: Enough, now: float) -> Effects:
-        self.check_peer(sender)
-        self.state.left.add(sender)
-        yield from self.unblock()
-
-    def unblock(self) -> Effects:
-        """Go on, if it was only those that are waited for no more."""
-        if self.state.sent and not self.missing:
-            yield from self.advance()
-
-    def resume(self, event: Resumed, now: float) -> Effects:
-        """Set the timers again and go on; what was being computed is lost."""
-        s = self.state
-        yield from self.reset_deadline(now)
-        if not s.sent and not s.over:
-            yield from self.begin()
-        yield from self.advance()
-
-    def end(self, reason: str) -> Effects:
-        """Make no more rounds, and tell all, so that nobody waits."""
-        s = self.state
-        if not s.over:
-            s.over, s.sent = True, False
-            s.heard, s.heard_of, s.ahead, s.ahead_of = {}, {}, {}, {}
-            yield CancelTimer("patience")
-            yield from self.tell(Enough())
-        yield from self.finish(reason)
-
-    def tell(self, what: Message) -> Effects:
-        s = self.state
-        for name in self.row.weights:
-            if name not in s.away and name not in s.left:
-                yield Send(name, what)
-
-    def check_peer(self, sender: str) -> None:
-        if sender not in self.neighbours:
-            raise PeerError(f"{sender} is no neighbour of {self.name}")
+        s.heard, s.heard_of, s.ahead, s.ahead_of = {}, {}, {}, {}
 
 
 def build(settings: Settings, context: Context) -> dict[str, Node]:

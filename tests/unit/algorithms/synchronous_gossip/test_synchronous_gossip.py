@@ -10,8 +10,10 @@ from tests.reference.gossip_loop import averaged, loop, metropolis_weights, seco
 
 import gossamer as gs
 from gossamer.algorithms.context import Context
+from gossamer.algorithms.lock_step import Enough
+from gossamer.algorithms.nodes import Probe
 from gossamer.algorithms.synchronous_gossip import box
-from gossamer.algorithms.synchronous_gossip.box import Enough, Iterate, Probe, Settings, SynchronousNode, momentum, rows
+from gossamer.algorithms.synchronous_gossip.box import Iterate, Settings, SynchronousNode, momentum, rows
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
