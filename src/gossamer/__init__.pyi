@@ -10,6 +10,7 @@ from gossamer.algorithms.table import Gossip as Gossip
 from gossamer.algorithms.table import GraphFederated as GraphFederated
 from gossamer.algorithms.table import Increasing as Increasing
 from gossamer.algorithms.table import Mapa as Mapa
+from gossamer.algorithms.table import PushSum as PushSum
 from gossamer.algorithms.table import SynchronousGossip as SynchronousGossip
 from gossamer.arrays import FloatArray as FloatArray
 from gossamer.data.datasets import declared_form as declared_form

@@ -13,6 +13,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.mapa import box as mapa
+from gossamer.algorithms.push_sum import box as push_sum
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.runtimes.world import World
@@ -253,3 +254,15 @@ class TestGraphFederatedOutOfStep(_Units):
 
 class TestGraphFederatedWithConsensus(_Units):
     settings = units("none", consensus=4)
+
+
+class TestPushSum(AlgorithmContract):
+    settings = push_sum.Settings(nodes=5)
+
+
+class TestPushSumOnADirectedRing(AlgorithmContract):
+    settings = push_sum.Settings(nodes=4, topology="directed_ring", optimizer="momentum")
+
+
+class TestPushSumOnASchedule(AlgorithmContract):
+    settings = push_sum.Settings(nodes=5, topology={"schedule": ["random_matchings", "star"]})

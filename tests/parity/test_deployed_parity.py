@@ -35,6 +35,7 @@ SPECS = {
     "gossip": f"algorithm: {{name: gossip, topology: ring, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "allreduce": f"algorithm: {{name: allreduce, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "muffliato": f"algorithm: {{name: muffliato, topology: ring, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
+    "push_sum": f"algorithm: {{name: push_sum, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "audp": f"algorithm: {{name: audp, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
     "asgd": f"algorithm: {{name: asgd, {SAMPLES}}}\nprivacy: none",
     "momentum": f"algorithm: {{name: gossip, topology: ring, optimizer: momentum, learning_rate: 0.1, {SAMPLES}}}\n"

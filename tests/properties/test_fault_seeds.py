@@ -33,11 +33,14 @@ SPECS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "local": ({"name": "local"}, SAMPLES),
     "central": ({"name": "central"}, SAMPLES),
     "d_psgd": ({"name": "d_psgd"}, SAMPLES),
+    "push_sum": ({"name": "push_sum"}, SAMPLES),
 }
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "gossip in pairs of two sides": ({"name": "gossip", "exchange": "bipartite", "topology": "star"}, SAMPLES),
     "several gossip steps": ({"name": "muffliato"}, SAMPLES),
     "all wait for one": ({"name": "d_psgd", "topology": "star"}, {**SAMPLES, "clip": {"policy": "quantile"}}),
+    "shares that go round": ({"name": "push_sum", "topology": "directed_ring"}, SAMPLES),
+    "graphs that change": ({"name": "push_sum", "topology": {"schedule": ["random_matchings", "star"]}}, SAMPLES),
     "edges that wait": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "wait"}}, SAMPLES),
     "stale gradients dropped": ({"name": "audp", "staleness": {"bound": 1, "on_stale": "drop"}}, SAMPLES),
     "no noise": ({"name": "asgd"}, {"mechanism": "none"}),

@@ -21,6 +21,7 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.mapa import box as mapa
+from gossamer.algorithms.push_sum import box as push_sum
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
@@ -60,6 +61,7 @@ SETTINGS: dict[str, tuple[Any, Clipping]] = {
     "allreduce": (allreduce.Settings(nodes=5, timeout=30.0), Clipping()),
     "allreduce, no timeout": (allreduce.Settings(nodes=3), Clipping(QuantileClip())),
     "d_psgd": (synchronous_gossip.Settings(nodes=4), Clipping(QuantileClip())),
+    "push_sum": (push_sum.Settings(nodes=5), Clipping()),
     "muffliato": (synchronous_gossip.Settings(name="muffliato", nodes=5, gossip_steps=2), Clipping()),
     "audp": (edge_cloud.Settings(nodes=4), Clipping(QuantileClip())),
     "audp, waits": (edge_cloud.Settings(nodes=5, staleness={"bound": 2, "on_stale": "wait"}), Clipping()),

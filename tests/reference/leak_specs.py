@@ -147,6 +147,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "local": {"algorithm": _of("local"), "privacy": _LEVEL},
     "central": {"algorithm": _of("central", nodes=1), "privacy": _LEVEL},
     "d_psgd": {"algorithm": _of("d_psgd", optimizer="momentum"), "privacy": _LEVEL},
+    "push_sum": {"algorithm": _of("push_sum"), "privacy": _LEVEL},
     "muffliato": {"algorithm": _of("muffliato", gossip_steps=2), "privacy": _LEVEL},
 }
 """By name."""

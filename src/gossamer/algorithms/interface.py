@@ -60,6 +60,8 @@ class Cast:
         Graph that joins ``joined``.
     mixing : callable, optional
         (that graph) -> the matrix of one averaging as expected before the run, E[A'A], of which the summary has rho.
+    directed : bool
+        Whether the graph may have arcs of one way, and change from step to step.
     unseen : str
         The setting by which nobody may see which parties talk to each other, and when, or the guarantee is void; empty
         where all may see it. Parties of a deployment have a broker, and others on the wires, that do.
@@ -73,6 +75,7 @@ class Cast:
     trust: Mapping[str, str] = field(default_factory=dict)
     topology: Topology = field(default_factory=Ring)
     mixing: Callable[[Graph], Matrix] | None = None
+    directed: bool = False
     unseen: str = ""
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.interface import Algorithm
 from gossamer.algorithms.mapa import box as mapa
+from gossamer.algorithms.push_sum import box as push_sum
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import SpecError, did_you_mean
 from gossamer.section import MODULES as MODULES
@@ -42,7 +43,7 @@ class Table(dict[str, Algorithm[Any]]):
 
 _BOXES = (
     *(gossip, allreduce, mapa, edge_cloud, increasing, graph_federated),
-    *(fedasync, fedavg, baselines, fedbuff, synchronous_gossip),
+    *(fedasync, fedavg, baselines, fedbuff, synchronous_gossip, push_sum),
 )
 OWN: Mapping[str, Algorithm[Any]] = {name: box.ALGORITHM for box in _BOXES for name in box.ALGORITHM.names}
 ALGORITHMS = Table(OWN)
@@ -58,6 +59,7 @@ FedAvg = fedavg.Settings
 Baseline = baselines.Settings
 FedBuff = fedbuff.Settings
 SynchronousGossip = synchronous_gossip.Settings
+PushSum = push_sum.Settings
 
 
 class _AlgorithmKind(Kind):

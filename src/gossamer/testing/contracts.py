@@ -130,7 +130,7 @@ class AlgorithmContract:
         return Context(
             seed=5,
             names=names,
-            graph=build_graph(topology, len(joined), stream(2), joined),
+            graph=build_graph(topology, len(joined), stream(2), joined, directed=self.cast.directed),
             initial=Public(initial),
             queries=dict.fromkeys(names, query),
             shard_sizes=dict.fromkeys(names, 8),

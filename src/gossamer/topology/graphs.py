@@ -1,4 +1,4 @@
-"""Undirected graphs over nodes 0..n-1; topologies: their settings, the pairs they join, the graph that follows.
+"""Graphs over nodes 0..n-1; topologies: their settings, the pairs they join, the graph that follows.
 
 In a spec a bare name stands for the kind with its defaults: ``topology: ring`` and ``topology: {name: ring}`` are one.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,23 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationError, WrapValidator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    WrapValidator,
+    field_validator,
+)
 from scipy.sparse import csgraph
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.files import read_text
 from gossamer.section import Kind, Section, bare
+from gossamer.topology.directed import both_ways, one_peer_exponential, random_matchings, require_strongly_connected
 
 Names = Sequence[str] | None
 
@@ -40,6 +50,9 @@ class Graph:
         Number of nodes, at least 1.
     edges : array-like [m, 2] of int
         Pairs of nodes, in any order, repetitions allowed.
+    arcs : tuple of ndarray [arcs, 2]
+        Sender and receiver of each arc, of each step in turn, where edges are not used both ways all the time. The
+        edges are then all pairs that are in an arc.
 
     Attributes
     ----------
@@ -54,6 +67,7 @@ class Graph:
 
     nodes: int
     edges: IndexArray
+    arcs: tuple[IndexArray, ...] = ()
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
@@ -68,10 +82,16 @@ class Graph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        return self.nodes == other.nodes and np.array_equal(self.edges, other.edges)
+        alike = self.nodes == other.nodes and np.array_equal(self.edges, other.edges)
+        return alike and len(self.arcs) == len(other.arcs) and all(map(np.array_equal, self.arcs, other.arcs))
 
     def __hash__(self) -> int:
         return hash((self.nodes, self.edges.tobytes()))
+
+    @property
+    def steps(self) -> tuple[IndexArray, ...]:
+        """Arcs of each step in turn; of an undirected graph, both ways of all edges."""
+        return self.arcs or (both_ways(self.edges),)
 
     @cached_property
     def adjacency(self) -> sp.csr_array:
@@ -481,6 +501,104 @@ class EdgeList(OwnTopology):
     path: Path
 
 
+class _Directed(OwnTopology):
+    """Base of graphs whose edges are not used both ways all the time."""
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        """Arcs (sender, receiver) of each step in turn, [arcs, 2]."""
+        raise NotImplementedError
+
+
+class DirectedRing(_Directed):
+    """Node i sends to i + 1, modulo the number of nodes."""
+
+    name: Literal["directed_ring"] = "directed_ring"
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return [_circulant(nodes, [1])]
+
+
+class DirectedExponential(_Directed):
+    """Node i sends to i + 2^k, modulo the number of nodes, for every 2^k below it."""
+
+    name: Literal["directed_exponential"] = "directed_exponential"
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return [np.concatenate(one_peer_exponential(nodes))]
+
+
+class Arcs(_Directed):
+    """Arcs read from a text file like ``edges``: the first node of a line sends to the second."""
+
+    name: Literal["arcs"] = "arcs"
+    path: Path
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return [read_edges(self.path, nodes, names)]
+
+
+class OnePeerExponential(_Directed):
+    """Node i sends to i + 2^k, modulo the number of nodes, with another k in each step: one peer at a time."""
+
+    name: Literal["one_peer_exponential"] = "one_peer_exponential"
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return one_peer_exponential(nodes)
+
+
+class RandomMatchings(_Directed):
+    """Pairs of nodes exchange both ways, drawn anew for each step.
+
+    Attributes
+    ----------
+    steps : int
+        Number of steps that are drawn; they follow each other again and again.
+    """
+
+    name: Literal["random_matchings"] = "random_matchings"
+    steps: int = Field(default=32, ge=1, le=10_000)
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return random_matchings(nodes, self.steps, generator)
+
+
+_TEXTS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+"""Schema of a list of topologies, by their names: a schema that holds itself would have no end."""
+
+
+class Schedule(_Directed):
+    """Topologies that follow each other, a step each, again and again.
+
+    Attributes
+    ----------
+    schedule : list of topologies
+        Topologies of the steps. Not each of them has to be connected, but all together.
+    """
+
+    name: Literal["schedule"] = "schedule"
+    schedule: Annotated[tuple[Any, ...], WithJsonSchema(_TEXTS)] = Field(min_length=1)
+
+    @field_validator("schedule", mode="before")
+    @classmethod
+    def _of_ours(cls, content: Any) -> Any:
+        if not isinstance(content, list | tuple):
+            raise ValueError(f"expected a list of topologies, found {content!r}")
+        for one in content:
+            name = one.get("name") if isinstance(one, Mapping) else getattr(one, "name", one)
+            if name not in KIND.names:
+                raise ValueError(f"expected topologies of Gossamer's own, found {one!r}; take one of {KIND.names}")
+        return tuple(map(parse_topology, content))
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        found: list[IndexArray] = []
+        for one in self.schedule:
+            if isinstance(one, _Directed):
+                found += one.arcs(nodes, generator, names)
+            else:
+                found.append(both_ways(_edges(one, nodes, generator, names)))
+        return found
+
+
 def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
     """The edges in a file, [edges, 2], in the file's order.
 
@@ -530,18 +648,39 @@ def _problem(tokens: list[str], numbers: dict[str, int]) -> str | None:
     return f"one, in {' '.join(tokens)!r}" if numbers[tokens[0]] == numbers[tokens[1]] else None
 
 
-KIND = Kind(
-    "topology",
-    "gossamer.topologies",
-    (Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
-    OwnTopology,
+_OWN = (
+    *(Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
+    *(DirectedRing, DirectedExponential, Arcs, OnePeerExponential, RandomMatchings, Schedule),
 )
+KIND = Kind("topology", "gossamer.topologies", _OWN, OwnTopology)
+
+
+def _named(value: Any) -> Any:
+    return {"name": "schedule", **value} if isinstance(value, Mapping) and "schedule" in value else value
+
+
 Topology = Annotated[
-    Ring | LineTopology | Star | Complete | Exponential | GridTopology | Regular | SmallWorld | ErdosRenyi | EdgeList,
+    Ring
+    | LineTopology
+    | Star
+    | Complete
+    | Exponential
+    | GridTopology
+    | Regular
+    | SmallWorld
+    | ErdosRenyi
+    | EdgeList
+    | DirectedRing
+    | DirectedExponential
+    | Arcs
+    | OnePeerExponential
+    | RandomMatchings
+    | Schedule,
     Field(discriminator="name"),
     WrapValidator(KIND.known),
     SerializeAsAny(),
     bare("name"),
+    BeforeValidator(_named),
 ]
 """Any of the settings above; as a field of a pydantic model it takes a bare name too."""
 
@@ -565,8 +704,15 @@ def parse_topology(value: Topology | str | dict[str, Any]) -> Topology:
         raise SpecError(f"topology {value!r} is not understood: {problems}") from None
 
 
-def build_graph(settings: Topology | str, nodes: int, generator: np.random.Generator, names: Names = None) -> Graph:
-    """The connected graph that ``settings`` describe.
+def build_graph(
+    settings: Topology | str,
+    nodes: int,
+    generator: np.random.Generator,
+    names: Names = None,
+    *,
+    directed: bool = False,
+) -> Graph:
+    """The connected graph that ``settings`` describe; strongly connected over all its steps, if it has arcs.
 
     Parameters
     ----------
@@ -578,13 +724,16 @@ def build_graph(settings: Topology | str, nodes: int, generator: np.random.Gener
         Public randomness; only ``regular``, ``small_world`` and ``erdos_renyi`` use it.
     names : sequence of ``nodes`` str, optional
         Node names, as edge list files and error messages use them.
+    directed : bool
+        Whether the graph may have arcs of one way, and change from step to step.
 
     Raises
     ------
     SpecError
         The settings are not understood.
     TopologyError
-        No such graph has so many nodes, an edge list file is malformed, or the graph is not connected.
+        The graph has arcs and may not, no such graph has so many nodes, an edge list file is malformed, or the graph is
+        not connected.
     """
     settings = parse_topology(settings)
     if nodes < 1:
@@ -593,6 +742,16 @@ def build_graph(settings: Topology | str, nodes: int, generator: np.random.Gener
         raise TopologyError(f"expected a name for each of {nodes} nodes, found {len(names)} names")
     if nodes == 1:
         return Graph(1, np.empty((0, 2), np.int64))
+    if isinstance(settings, _Directed):
+        if not directed:
+            raise TopologyError(
+                f"topology {settings.name} is directed or changes from step to step, which only push_sum can use; take "
+                "that, or another topology"
+            )
+        arcs = settings.arcs(nodes, generator, names)
+        graph = Graph(nodes, np.concatenate(arcs), tuple(arcs))
+        require_strongly_connected(nodes, arcs, names)
+        return graph
     for _ in range(settings.draws):
         graph = Graph(nodes, _edges(settings, nodes, generator, names))
         if graph.connected:
@@ -607,7 +766,7 @@ def build_graph(settings: Topology | str, nodes: int, generator: np.random.Gener
     raise AssertionError("the last draw was not connected")
 
 
-def _edges(settings: Topology, nodes: int, generator: np.random.Generator, names: Names) -> IndexArray:
+def _edges(settings: OwnTopology, nodes: int, generator: np.random.Generator, names: Names) -> IndexArray:
     """The pairs that a topology joins; one of another distribution may do anything."""
     if isinstance(settings, EdgeList):
         return read_edges(settings.path, nodes, names)

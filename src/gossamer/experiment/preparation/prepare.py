@@ -556,7 +556,7 @@ def assemble(
     _check_privacy(spec)
     algorithm = ALGORITHMS[spec.algorithm.name]
     cast = algorithm.cast(spec.algorithm, names)
-    graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined)
+    graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined, directed=cast.directed)
     objective, code = objective_of(spec, dataset, memory.module)
     spec, pretrained = _started(spec, objective)
     prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
