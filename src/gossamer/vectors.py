@@ -63,6 +63,9 @@ class Blank:
     def __getitem__(self, index: slice) -> Blank:
         return Blank(len(range(*index.indices(self.size))), self.dtype)
 
+    def astype(self, dtype: npt.DTypeLike) -> Blank:
+        return Blank(self.size, dtype)
+
     def _combine(self, other: Any) -> Any:
         if isinstance(other, Vector):
             return NotImplemented  # its label decides
@@ -157,7 +160,7 @@ class Vector:
         if values.dtype == wanted:
             return self
         if isinstance(values, Blank):
-            return type(self)(Blank(values.size, wanted))
+            return type(self)(values.astype(wanted))
         if wanted.itemsize < values.dtype.itemsize:
             most = np.finfo(wanted).max
             values = np.clip(values, -most, most)
@@ -168,7 +171,7 @@ class Vector:
         if self.bounded and most >= LARGEST_VALUE:
             return True
         values = self.values
-        if type(values) is Blank or values.size == 0:
+        if isinstance(values, Blank) or values.size == 0:
             return True
         # The sum of squares in a single pass, nearly always; `vdot` does not warn where it overflows.
         found = values.dtype.kind == "f" and float(np.vdot(values, values)) <= most * most
@@ -249,7 +252,7 @@ def labelled(label: type[Vector] | None, values: Values) -> Any:
     """Fresh ``values`` [size], which nobody else can change, under their label; without one they are raw."""
     if label is None:
         return values
-    blank = type(values) is Blank
+    blank = isinstance(values, Blank)
     if not blank:
         if type(values) is not np.ndarray:
             return label(values)
@@ -295,7 +298,7 @@ def concatenate(vectors: Sequence[V]) -> V:
 def square(vector: V) -> V:
     """The square of each entry of a `Public` or `Released` vector, of the same label."""
     _check_model(vector)
-    return vector if isinstance(vector.values, Blank) else type(vector)(vector.values * vector.values)
+    return type(vector)(vector.values * vector.values)
 
 
 def shifted(model: Model, start: Model, end: Model, share: float) -> Model:

@@ -22,7 +22,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 # A room is a folder with code, or a file right under the package; the table of algorithms is one, too. Lowest first: a
 # room imports from itself and from those named for it, which all stand above it in this list, so there are no circles.
 BASE = "arrays errors extras files machine_code mistakes randomness section threads vectors"
-PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams"
+PRIVACY = "privacy privacy/masking privacy/accounting privacy/exact privacy/streams privacy/observers"
 RELEASED = f"{BASE} protocol topology {PRIVACY} sides"
 CLIENTS = "algorithms/clients"
 """Common to algorithms with clients and a server."""
@@ -62,6 +62,7 @@ MAY_IMPORT = {
     "privacy/exact": f"{BASE} privacy privacy/masking",
     "privacy/accounting": f"{BASE} privacy privacy/exact",
     "privacy/streams": f"{BASE} privacy privacy/accounting privacy/exact",
+    "privacy/observers": BASE,
     "sides": f"{BASE} philox protocol keys data {MODELS} {PRIVACY}",
     "attacks": f"{BASE} data {MODELS} {PRIVACY}",
     "algorithms": f"{RELEASED} vector_loops",

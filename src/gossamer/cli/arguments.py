@@ -36,7 +36,7 @@ TABLE = """
 @releases
   --sampling-rate Q:float(0..1]~  share of the rows in a batch, of poisson sampling
   --steps T:int[0..1e9]~        number of releases
-  --delta D:float(0..1)!        of all of them together
+  --delta D:float(0..1)~        of all of them together
   --mechanism {gaussian,l2_laplace}:text=gaussian  the noise law
   --size D:int[1..1e12]         of l2_laplace: number of coordinates released
   --sampling {poisson,fixed_size}:text=poisson  how batches are drawn
@@ -174,6 +174,13 @@ account  audit.accounting  compute the epsilon that is proved for a number of su
   --rates FILE:path             lines rate,count in place of one rate and steps
   --composition {simple,advanced,optimal,tight,all}  of l2_laplace: how releases add up (default: tight)
   --profile                     the delta at every epsilon, not at one: some in words, all in --json
+  --observers SPEC:path         in place of all these: what nodes of this run learn of each other, who see less than
+                                everybody; a spec or a results folder
+  --observer NAMES:text&        with --observers: node:NAME, coalition:NAME,NAME, link:NAME,NAME, final or everyone,
+                                joined by plus (default: each node)
+  --in-draws M:int[1..)         with --observers: the most of a party's releases that one example is in (default: all)
+  --set KEY=VALUE:text&         with --observers: override a key of the spec
+  --out FILE:path               with --observers: a CSV file for all pairs
 calibrate  audit.accounting  compute the least noise whose proved epsilon is within a budget
   --epsilon E:float(0..)!       the budget
   @releases

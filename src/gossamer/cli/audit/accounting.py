@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.commands import check_delta
-from gossamer.cli.printing import answered, warn
+from gossamer.cli.commands import check_delta, naming
+from gossamer.cli.printing import answered, table, warn, wrapped
 from gossamer.errors import CallerError, DataError, counted
-from gossamer.files import read_rows
+from gossamer.files import read_rows, write_own
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.guarantees import PrivacyProfile, guess, remarks, rounded_up
@@ -25,6 +28,9 @@ from gossamer.privacy.mechanisms import (
     ReleaseKind,
 )
 
+if TYPE_CHECKING:
+    from gossamer.experiment.audits.observers import NetworkPrivacy
+
 # Options that say what is released, and how often, for `gossamer account` and `gossamer calibrate`.
 
 _OF = {
@@ -38,6 +44,13 @@ _OF = {
 }
 """Options that go with one value of another, which needs all of them but the composition."""
 _OF_SAMPLING = tuple(name for name, (other, _) in _OF.items() if other == "sampling")
+
+
+def _check_delta(options: argparse.Namespace) -> None:
+    """Refuse releases without a delta, and one that says little."""
+    if options.delta is None:
+        raise CallerError("--delta: expected a number in (0, 1), found none; give one, such as 1e-5")
+    check_delta(options)
 
 
 def check_options(options: argparse.Namespace, *spared: str) -> None:
@@ -126,9 +139,11 @@ _LINES, _SHOWN = 10, 1e-9  # of a printed profile: steps of epsilon, and the del
 
 
 def account_command(options: argparse.Namespace) -> int:
-    """Print the epsilon of releases."""
+    """Print the epsilon of releases, or what the observers of a run learn."""
+    if options.observers is not None:
+        return _observers(options)
     relation = relation_of(options)
-    check_delta(options)
+    _check_delta(options)
     check_options(options, *(_OF_SAMPLING if options.rates is not None else ()))
     mechanism, size = _mechanism(options, relation), size_of(options)
     schedule = schedule_of(options)
@@ -198,10 +213,57 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
     return Gaussian(1.0, options.noise_multiplier)
 
 
+def _observers(options: argparse.Namespace) -> int:
+    """Print what nodes of a run learn of each other, by how many links are between them."""
+    from gossamer.experiment.audits.observers import NetworkPrivacy
+    from gossamer.experiment.preparation.prepare import prepare
+    from gossamer.experiment.specs.spec_file import read_spec
+    from gossamer.privacy.observers.sensitivity import Participation
+
+    path: Path = options.observers
+    spec = path / "spec.yaml" if path.is_dir() else path
+    with naming(spec):
+        prepared = prepare(read_spec(spec, options.set))
+        found = NetworkPrivacy.of(prepared, options.observer, Participation(options.in_draws))
+    rows = list(found.rows())
+    if options.out is not None:
+        text = io.StringIO()
+        file = csv.DictWriter(text, {key: None for row in rows for key in row}, lineterminator="\n")
+        file.writeheader()
+        file.writerows(rows)
+        write_own(options.out, text.getvalue())
+    return answered(options, found.as_dict(), f"{_told(found)}\n\n{table(_most(rows, options.observer))}")
+
+
+def _told(found: NetworkPrivacy) -> str:
+    """Say what the figures below are, and what they are not."""
+    told = found.guarantee
+    return wrapped(
+        f"Guarantee: ({rounded_up(told.epsilon)}, {told.delta:g})-differential privacy for each {told.unit}, against "
+        f"{told.observer}.\n"
+        "Below is what single observers learn if gradients stay as they are whatever one example is (gradients_fixed). "
+        "It is not amplified by sampling, and no guarantee: in training, later gradients follow from earlier ones."
+    )
+
+
+def _most(rows: Sequence[Mapping[str, Any]], named: Sequence[str]) -> list[list[str]]:
+    """Rows of a table: the most that each ``named`` observer learns, or any node, by how many links away it is."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows if named else sorted(rows, key=lambda row: row["hops"]):
+        what = row["observer"] if named else f"{counted(row['hops'], 'link')} away"
+        groups.setdefault(what, []).append(row)
+    lines = [["observer", "pairs", "most mu", "most epsilon", "least epsilon"]]
+    for what, of in groups.items():
+        epsilons = [row["epsilon"] for row in of]
+        most, least = max(epsilons), min(epsilons)
+        lines.append([what, f"{len(of):,}", f"{max(row['mu'] for row in of):.4g}", f"{most:.4g}", f"{least:.4g}"])
+    return lines
+
+
 def calibrate_command(options: argparse.Namespace) -> int:
     """Print the noise for a budget."""
     relation = relation_of(options)
-    check_delta(options)
+    _check_delta(options)
     check_options(options, "epsilon", "composition", "noise_multiplier")
     size, schedule = size_of(options), schedule_of(options)
     family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)

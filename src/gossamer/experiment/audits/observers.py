@@ -1,0 +1,176 @@
+"""The linear system of a run, found by running its nodes without data, with the coefficients of noisy gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
+
+from gossamer.algorithms.plan import Plan
+from gossamer.arrays import FloatArray
+from gossamer.experiment.preparation.ending import Observer, drive, few_collections
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import Prepared
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
+from gossamer.privacy.observers.system import STANDS, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
+from gossamer.protocol.events import Received
+from gossamer.protocol.trace import TraceStep
+from gossamer.runtimes.simulator import Simulator
+from gossamer.sides.linear import LinearSides
+from gossamer.vectors import Confined, Public
+
+MOST = 2 * 2**30
+"""Bytes of coefficients that are kept at a time, about."""
+
+
+def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | None = None) -> LinearSystem:
+    """Return what a run's messages are of its noisy gradients.
+
+    Parameters
+    ----------
+    prepared, plan
+        Run, as it was prepared and planned.
+    receivers : container of str, optional
+        Nodes whose messages are kept, since all of them may take much memory; by default those of all.
+
+    Raises
+    ------
+    NotLinear
+        If they are not linear in them.
+    """
+    context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
+    start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0))
+    nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
+    sides = LinearSides(plan.sides, prepared.experiment.privacy.relation, prepared.objective.l2)
+    seen: list[Seen] = []
+
+    def watch(step: TraceStep) -> None:
+        event = step.event
+        if isinstance(event, Received) and (receivers is None or step.node in receivers):
+            for vector in vectors_in(event.message):
+                if isinstance(vector, Public) and not isinstance(vector.values, Combination):
+                    continue  # what follows from no data
+                seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined)))
+
+    simulator = Simulator(nodes, sides, prepared.world, watch=watch, count=prepared.count)
+    with few_collections(), closing(simulator):
+        drive(simulator, plan.stop, Observer())
+        final = {name: _row(prepared.algorithm.model_of(node)) for name, node in simulator.nodes.items()}
+    return LinearSystem(sides.draws, seen, final)
+
+
+def _row(vector: Any) -> FloatArray:
+    if not isinstance(vector.values, Combination):
+        raise NotLinear(f"expected messages of noisy gradients alone, found {vector!r}; {STANDS}")
+    return vector.values.row
+
+
+@dataclass(frozen=True)
+class NetworkPrivacy:
+    """What observers learn of parties, if all gradients are fixed.
+
+    Attributes
+    ----------
+    found : mapping of str to mapping of str to Mu
+        Gaussian differential privacy of each party, by observer.
+    hops : mapping of str to mapping of str to int
+        Edges between each party and the nearest node of an observer, by observer; empty for observers without nodes.
+    delta : float
+        Delta at which epsilons are told.
+    guarantee : Guarantee
+        Guarantee against everyone, which assumes nothing of gradients.
+    """
+
+    found: Mapping[str, Mapping[str, Mu]]
+    hops: Mapping[str, Mapping[str, int]]
+    delta: float
+    guarantee: Guarantee
+
+    @classmethod
+    def of(
+        cls,
+        prepared: Prepared,
+        observers: Sequence[str] = (),
+        participation: Participation = EVERY,
+        loose: float = 1e-3,
+    ) -> NetworkPrivacy:
+        """Account for what observers of a run learn.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            Run, as it was prepared.
+        observers : sequence of str
+            Observers, as `LinearSystem.against` has them; by default each node.
+        participation : Participation
+            Draws that one change may be in.
+        loose : float
+            Share of mu^2 that need not be searched for.
+
+        Raises
+        ------
+        SpecError
+            If an observer is not in the run, or the run is not linear in its noisy gradients.
+        """
+        plan = plan_run(prepared)
+        nodes = (*prepared.cast.workers, *prepared.cast.servers)
+        wanted = list(observers) or [f"node:{name}" for name in nodes]
+        members = {one: members_of(one, nodes) for one in wanted}
+        rows = plan.updates or 1
+        each = max(1, int(MOST * len(nodes) / (8 * rows * rows)))  # a node hears about as often as it computes, twice
+        found: dict[str, Mapping[str, Mu]] = {}
+        for first in range(0, len(wanted), each):
+            some = wanted[first : first + each]
+            near: frozenset[str] = frozenset().union(*(members[one] for one in some))
+            everywhere = any(not members[one] for one in some)
+            system = linear_system(prepared, plan, None if everywhere else near)
+            for one in some:
+                against = system.against(one, participation, loose)
+                found[one] = {name: mu for name, mu in against.items() if name not in members[one]}
+        return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, plan.guarantee)
+
+    def epsilon(self, mu: float) -> float:
+        """Return the epsilon of a mu."""
+        return gaussian_epsilon(mu, self.delta) if mu < math.inf else math.inf
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a record of each pair of observer and party."""
+        for observer, of in self.found.items():
+            for party, mu in of.items():
+                near = {"hops": hops[party]} if party in (hops := self.hops.get(observer, {})) else {}
+                yield {"observer": observer, "party": party, **near, "mu": mu.most, "epsilon": self.epsilon(mu.most)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "assumption": "gradients_fixed",
+            "delta": self.delta,
+            "guarantee": self.guarantee.as_dict(),
+            "pairs": [{key: _finite(value) for key, value in row.items()} for row in self.rows()],
+        }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _hops(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[str]]) -> dict[str, dict[str, int]]:
+    """Count links between each node and the nearest one of each observer that has some."""
+    places = {name: place for place, name in enumerate(nodes)}
+    links = [(places[name], places[other]) for name in nodes for other in prepared.contacts(name)]
+    ends = np.array([*links, *((other, one) for one, other in links)], np.int64).reshape(-1, 2).T
+    graph = coo_array((np.ones(ends.shape[1]), ends), (len(nodes), len(nodes))).tocsr()
+    found = {}
+    for observer, names in members.items():
+        if names:
+            away = dijkstra(graph, unweighted=True, indices=[places[name] for name in names], min_only=True)
+            found[observer] = {name: int(hops) for name, hops in zip(nodes, away, strict=True) if hops < math.inf}
+    return found

@@ -1,0 +1,1 @@
+"""What observers of a network learn, who see less than everybody."""

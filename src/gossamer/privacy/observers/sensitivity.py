@@ -1,0 +1,278 @@
+"""How far a party's gradients move what an observer sees, in deviations of the noise: mu, with a certificate.
+
+What an observer sees, once all is taken off that it knows, is R (G + Z): G [draws, d] are the gradients that parties
+released, in units of their noise, and the entries of Z are independent standard normal. Let P be the orthogonal
+projection on the rows of R. If a party's gradients differ by D in two worlds, and nobody else's do, the two views are
+normal with one covariance, and as hard to tell apart as N(0, 1) and N(|P D|, 1). So, with the rows of D at most c long,
+
+    mu^2 = max { <P_S, D D'> : |d_t| <= c_t },      P_S the rows and columns of the party's draws S.
+
+That is a maximum over positive semidefinite X = D D' with a bounded diagonal, a semidefinite program, whose value any
+model of |S| numbers or more attains. Two bounds certify it:
+
+- **below**, by a D: each row in turn is turned to where it gains most [1];
+- **above**, by weak duality: sum_t lambda_t c_t^2 for any lambda with diag(lambda) >= P_S. Taken are lambda_t =
+  |(P_S D)_t| / c_t, raised by what the least eigenvalue lacks, and the row sums of |P_S|, where they are less.
+
+Whoever takes part in some of the draws only has fewer rows in D. For a feasible lambda the sum over any allowed set of
+draws is an upper bound as well, and so are sums of the entries of |P_S| over it.
+
+Rank is not decided: directions that rounding has brought into the span of R enlarge P, so mu is never less for them.
+
+References
+----------
+[1] Bellet, Cyffers, Frey, Gaudel, Lereverend and Taiani, "Unified privacy guarantees for decentralized learning via
+    matrix factorization", arXiv 2510.17480, for the view as a factorisation. Burer and Monteiro, "A nonlinear
+    programming algorithm for solving semidefinite programs via low-rank factorization", Math. Program. 2003.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr, svd
+
+from gossamer.arrays import FloatArray
+from gossamer.errors import SpecError
+
+_LOOKS, _ROUNDS = 200, 50
+_MANY = 100
+"""Sets of draws of which each has its own search."""
+LOOSE = 1e-6
+"""Share of mu^2 that a bound without a search may be too large by."""
+_BLOCK = 64
+_ROUNDING = 1e-13
+"""Relative error of a sum of products, a summand."""
+
+
+@dataclass(frozen=True)
+class Mu:
+    """Bounds of mu.
+
+    Attributes
+    ----------
+    least, most : float
+        mu lies between them; ``most`` is what is proved.
+    """
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Draws of a party that one example may be in.
+
+    Attributes
+    ----------
+    most : int or None
+        Most of them; None where it may be in all.
+    apart : int
+        Least number of draws from one of them to the next.
+    """
+
+    most: int | None = None
+    apart: int = 1
+
+    def __post_init__(self) -> None:
+        if self.apart < 1 or (self.most is not None and self.most < 1):
+            raise SpecError(f"an example is in 1 draw or more, at least 1 apart, found {self}")
+
+
+EVERY = Participation()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One noisy gradient.
+
+    Attributes
+    ----------
+    owner : str
+        Party whose gradient it is, and who knows its noise.
+    moved : float
+        Length by which one change of the party's data moves it, in deviations of its noise.
+    noisy : bool
+        Whether it has noise.
+    """
+
+    owner: str
+    moved: float
+    noisy: bool = True
+
+
+@dataclass(frozen=True)
+class View:
+    """What an observer sees, in coordinates in which its noise is independent and of variance 1.
+
+    Attributes
+    ----------
+    moves : ndarray [draws, coordinates]
+        How far a gradient of each draw moves them, a unit long.
+    escapes : ndarray [draws] of bool
+        Whether a gradient also moves what has no noise.
+    draws : sequence of Draw
+        Noisy gradients.
+    """
+
+    moves: FloatArray
+    escapes: npt.NDArray[np.bool_]
+    draws: Sequence[Draw]
+
+    def mu(self, own: Sequence[int], participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
+        """Return bounds of the Gaussian differential privacy of the gradients ``own``, in the order of time.
+
+        Parameters
+        ----------
+        own : sequence of int
+            Draws of one party.
+        participation : Participation
+            Those of them that one change may be in.
+        loose : float
+            Share of mu^2 that a bound without a search may be too large by.
+        """
+        if self.escapes[own].any():
+            return Mu(math.inf, math.inf)
+        part = self.moves[own] * np.array([self.draws[number].moved for number in own])[:, None]
+        return mu(part @ part.T, participation, loose)
+
+
+def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw]) -> View:
+    """Return the view of who sees ``rows``, coefficients [at most draws] in the order of time."""
+    noisy = np.array([draw.noisy for draw in draws], bool)
+    if noisy.all():  # noise is where gradients are, so the view is a projection
+        return View(span(rows, len(draws)), np.zeros(len(draws), bool), draws)
+    seen = np.zeros((len(rows), len(draws)))
+    for number, row in enumerate(rows):
+        seen[number, : len(row)] = row
+    u, s, _ = svd(seen[:, noisy], full_matrices=False, check_finite=False)
+    kept = s > _ROUNDING * max(seen.shape) * s.max(initial=0.0)
+    u, s = u[:, kept], s[kept]
+    left = np.linalg.norm(seen - u @ (u.T @ seen), axis=0)
+    escapes = left > _ROUNDING * max(seen.shape) * np.abs(seen).max(initial=0.0)
+    return View(((u.T @ seen) / s[:, None]).T, escapes, draws)
+
+
+def span(rows: Sequence[FloatArray], draws: int) -> FloatArray:
+    """Return orthonormal columns [draws, rank] that span ``rows``, each [at most draws], to rounding.
+
+    Rows come in the order of time, so that early ones are short. A block of them is made orthogonal to all before,
+    twice, and then in itself.
+    """
+    basis, rank = np.zeros((draws, len(rows)), order="F"), 0
+    for first in range(0, len(rows), _BLOCK):
+        block = rows[first : first + _BLOCK]
+        long = max(map(len, block))
+        columns = np.zeros((long, len(block)), order="F")
+        for number, row in enumerate(block):
+            if (length := float(np.linalg.norm(row))) > 0:
+                columns[: len(row), number] = row / length
+        before = basis[:long, :rank]
+        for _ in range(2):
+            columns -= before @ (before.T @ columns)
+        own, r, _ = qr(columns, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
+        new = int(np.count_nonzero(np.abs(np.diag(r)) > _ROUNDING * draws**0.5))
+        own = own[:, :new] - before @ (before.T @ own[:, :new])
+        basis[:long, rank : rank + new] = own / np.linalg.norm(own, axis=0)
+        rank += new
+    return basis[:, :rank]
+
+
+def mu(gram: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
+    """Return bounds of the Gaussian differential privacy of a party's gradients.
+
+    Parameters
+    ----------
+    gram : ndarray [draws, draws]
+        P_S, with c_t c_s in it; positive semidefinite, in the order of time.
+    participation : Participation
+        Draws that one change may be in.
+    loose : float
+        Share of mu^2 that a bound without a search may be too large by.
+    """
+    rows = np.abs(gram)
+    if participation == EVERY:
+        whole = float(rows.sum())
+        signs = np.sign(gram.sum(axis=1) + 1e-300)
+        if whole - (least := float(signs @ gram @ signs)) <= loose * whole:  # as where no entry is negative
+            return _bounds(least, whole, len(gram))
+        least, prices = _relaxed(gram, loose)
+        return _bounds(least, min(whole, float(prices.sum())), len(gram))
+    if (sets := _sets(len(gram), participation)) is not None:
+        each = [_relaxed(gram[np.ix_(one, one)], loose) for one in sets]
+        return _bounds(max(least for least, _ in each), max(float(prices.sum()) for _, prices in each), len(gram))
+    prices = _relaxed(gram, loose)[1]
+    most, places = _chosen(prices[None], participation)
+    pairs, _ = _chosen(rows, participation)
+    other, others = _chosen(pairs[None], participation)
+    found = [_relaxed(gram[np.ix_(which[0], which[0])], loose)[0] for which in (places, others)]
+    return _bounds(max(found), min(float(most[0]), float(other[0])), len(gram))
+
+
+def _sets(count: int, participation: Participation) -> list[list[int]] | None:
+    """List the sets of draws that are allowed and in no other, or None if there are many."""
+    found: list[list[int]] = [[]]
+    for draw in range(count):
+        free = (one for one in found if not one or draw - one[-1] >= participation.apart)
+        found += [[*one, draw] for one in free if len(one) < (participation.most or count)]
+        if len(found) > _MANY:
+            return None
+    kept = [frozenset(one) for one in found]
+    return [sorted(one) for one in kept if not any(one < other for other in kept)]
+
+
+def _bounds(least: float, most: float, count: int) -> Mu:
+    return Mu(math.sqrt(max(least, 0.0)), math.sqrt(max(most, 0.0) * (1 + count * _ROUNDING)))
+
+
+def _relaxed(gram: FloatArray, loose: float) -> tuple[float, FloatArray]:
+    """Return the value of a D, and prices lambda_t c_t^2 [draws] whose sum bounds that of any.
+
+    The rows of D are turned to where P D has them, again and again. It gains each time, as <P, D D'> is convex in D.
+    """
+    count = len(gram)
+    rank = math.isqrt(2 * count) + 1  # enough for the best of all [1, Barvinok and Pataki]
+    changes = np.full((count, rank), 1e-2) * np.cos(np.arange(count * rank).reshape(count, rank) ** 1.5)
+    changes[:, 0] += 1.0
+    spare = count * _ROUNDING * float(np.abs(gram).max(initial=0.0))
+    cheapest = np.full(count, math.inf)
+    for _ in range(_LOOKS):
+        for _ in range(_ROUNDS):
+            moved = gram @ changes
+            prices = np.linalg.norm(moved, axis=1)
+            changes = moved / np.where(prices > 0, prices, 1.0)[:, None]
+        moved = gram @ changes
+        prices = np.linalg.norm(moved, axis=1)
+        lacking = -float(np.linalg.eigvalsh(np.diag(prices) - gram)[0])
+        prices += max(lacking + spare, 0.0)
+        least = float((moved * changes).sum())
+        cheapest = min(cheapest, prices, key=np.sum)
+        if cheapest.sum() - least <= loose * least:
+            break
+    return least, cheapest
+
+
+def _chosen(values: FloatArray, participation: Participation) -> tuple[FloatArray, list[list[int]]]:
+    """Return for each row of ``values`` [rows, draws], none negative, the largest sum over allowed draws, and these."""
+    rows, count = values.shape
+    most = min(participation.most or count, -(-count // participation.apart))
+    best = np.zeros((count + 1, most + 1, rows))
+    for draw in range(count):
+        with_it = best[max(draw + 1 - participation.apart, 0), :-1] + values[:, draw]
+        best[draw + 1] = best[draw]
+        best[draw + 1, 1:] = np.maximum(best[draw, 1:], with_it)
+    places = []
+    for row in range(rows):
+        draw, left, found = count, most, []
+        while draw and left:
+            if best[draw, left, row] > best[draw - 1, left, row]:
+                found.append(draw - 1)
+                draw, left = max(draw - participation.apart, 0), left - 1
+            else:
+                draw -= 1
+        places.append(found[::-1])
+    return best[count, most], places

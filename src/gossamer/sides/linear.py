@@ -1,0 +1,82 @@
+"""Data sides that answer with coefficients of noisy gradients, for what observers of a run's messages learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.observers.sensitivity import Draw
+from gossamer.privacy.observers.system import STANDS, Combination, NotLinear
+from gossamer.privacy.tasks import Gradient, LocalQuery, LocalUpdate
+from gossamer.protocol.effects import Release
+from gossamer.sides.machine import SideAnswer
+from gossamer.sides.plan import SidePlan
+from gossamer.sides.pool import BlankSides
+
+
+class LinearSides(BlankSides):
+    """Answers with the coefficients that new draws have, in a run of the schedule alone.
+
+    Parameters
+    ----------
+    plans : mapping of str to SidePlan
+        Plan of each party.
+    relation : NeighboringRelation
+        Relation of data sets that are told apart with difficulty.
+    l2 : float
+        Strength of the regulariser, whose gradient at a model follows from that.
+
+    Attributes
+    ----------
+    draws : list of Draw
+        Noisy gradients so far.
+    """
+
+    def __init__(self, plans: Mapping[str, SidePlan], relation: NeighboringRelation, l2: float) -> None:
+        super().__init__()
+        self.draws: list[Draw] = []
+        self._plans, self._relation, self._l2 = plans, relation, l2
+        self._streams: dict[str, list[Combination]] = {}
+
+    def admit(self, node: str, task: Any) -> Any:
+        """Count ``task``, and note whose it is."""
+        return node, super().admit(node, task)
+
+    def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
+        """Answers as combinations of noisy gradients."""
+        return [SideAnswer(task.label(self._answer(node, task))) for node, task in tickets]
+
+    def _answer(self, node: str, task: Any) -> Combination:
+        match task:
+            case Gradient() if (normal := task.query.mechanism.normal) is not None and not task.query.count_share:
+                deviation = normal.standard_deviation / (task.query.normaliser * task.query.unit)
+                gradient = self._drawn(task, deviation, Draw(node, normal.mu(self._relation)))
+                return gradient + task.model.values * self._l2 if self._l2 else gradient
+            case LocalUpdate(query=LocalQuery()):
+                return self._drawn(task, 1.0, Draw(node, 2.0 * task.query.reach, noisy=False))
+            case Release():
+                return self._recorded(node, task)
+        raise NotLinear(
+            "observers are told apart where gradients of a fixed clip have Gaussian noise, found "
+            f"{type(task).__name__} of {node}; {STANDS}"
+        )
+
+    def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:
+        row = np.zeros(len(self.draws) + 1)
+        row[-1] = scale
+        self.draws.append(draw)
+        return Combination(task.answer_size, task.dtype, row)
+
+    def _recorded(self, node: str, task: Release) -> Combination:
+        """A server's state with the next noise of its stream, a weighted sum of all draws of the stream so far."""
+        side: Any = self._plans[node]
+        past = self._streams.setdefault(node, [])
+        past.append(self._drawn(task, 1.0, Draw(node, 0.0)))
+        kernel = side.law.factorisation.noise_kernel * side.law.standard_deviation
+        found: Combination = task.base
+        for weight, one in zip(kernel.tolist(), reversed(past)):
+            found = found + one * weight
+        return found

@@ -1,0 +1,119 @@
+"""What observers of whole runs learn, through the public door."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import gossamer as gs
+from gossamer.cli.main import main
+from gossamer.experiment.audits.observers import linear_system
+from gossamer.experiment.preparation.planning import plan_run
+from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.running import Run, sources_of
+from gossamer.experiment.runs.trackers import Listeners
+from gossamer.privacy.observers.system import vectors_in
+from gossamer.protocol.events import Completed, Received
+
+RING = {
+    "dataset": "digits",
+    "algorithm": {"name": "d_psgd", "nodes": 5, "topology": "ring", "batch_size": 10, "updates_per_node": 4},
+    "privacy": {"noise_multiplier": 1.0},
+}
+
+
+def accounted(capsys, tmp_path, spec, *options):
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(spec))
+    code = main(["account", "--observers", str(path), "--json", *options])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return {(row["observer"], row["party"]): row for row in json.loads(out)["pairs"]}
+
+
+def test_ring_of_five_after_four_synchronous_steps(capsys, tmp_path):
+    """Derived by hand: 2 against everyone, 1.94 next door, sqrt(0.4985) two links away."""
+    pairs = accounted(capsys, tmp_path, RING, "--observer", "everyone", "--observer", "node:node-0")
+    for node in range(5):
+        assert pairs["everyone", f"node-{node}"]["mu"] == pytest.approx(2.0)
+    for node in (1, 4):
+        assert 1.93 <= pairs["node:node-0", f"node-{node}"]["mu"] <= 1.95
+        assert pairs["node:node-0", f"node-{node}"]["hops"] == 1
+    for node in (2, 3):
+        assert pairs["node:node-0", f"node-{node}"]["mu"] < 0.71
+        assert pairs["node:node-0", f"node-{node}"]["hops"] == 2
+    assert ("node:node-0", "node-0") not in pairs
+
+
+@pytest.mark.parametrize("name", ["gossip", "d_psgd", "muffliato"])
+def test_coefficients_make_the_messages_of_the_run_itself(name):
+    nodes = {"name": name, "nodes": 4, "topology": "ring", "batch_size": 10}
+    spec = gs.Experiment(
+        dataset={"name": "digits"}, algorithm=nodes, privacy={"noise_multiplier": 1.0}, stop={"updates": 24}
+    )
+    prepared = prepare(spec)
+    plan = plan_run(prepared)
+    found, steps = linear_system(prepared, plan), []
+    Run(prepared, plan, sources_of(prepared, plan), listeners=Listeners(watch=steps.append), simulated=True).go()
+    events = [step.event for step in steps]
+    released = np.array([one.released.values for one in events if isinstance(one, Completed)], np.float64)
+    scale = plan.mechanisms["node-0"].normal.standard_deviation / 10
+    vectors = [vector for one in events if isinstance(one, Received) for vector in vectors_in(one.message)]
+    assert len(vectors) == len(found.seen) > 10
+    for vector, seen in zip(vectors, found.seen, strict=True):
+        expected = prepared.initial.values + seen.row / scale @ released[: len(seen.row)]
+        assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())
+
+
+@pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz"])
+def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
+    """|C 1| D / s, which is sqrt(T (T+1) (2T+1) / 6) D / s for independent noise: `correlated_noise`."""
+    rounds, agents = 5, 3
+    spec = gs.Experiment(
+        dataset={"name": "digits"},
+        algorithm={
+            "name": "graph_federated",
+            "units": 4,
+            "agents": agents,
+            "local_steps": 1,
+            "batch_size": 5,
+            "step_size": 0.5,
+            "rounds": rounds,
+            "topology": "ring",
+            "temporal": temporal,
+        },
+        privacy={"clip": 1.0},
+        budget={"epsilon": 8, "delta": 1e-4},
+    )
+    prepared = prepare(spec)
+    plan = plan_run(prepared)
+    law = next(side.law for side in plan.sides.values() if hasattr(side, "law"))
+    moved = 2 * 0.5 * 1.0 / agents / law.standard_deviation
+    length = {
+        "independent": math.sqrt(rounds * (rounds + 1) * (2 * rounds + 1) / 6),
+        "random_walk": math.sqrt(rounds),
+    }.get(temporal, law.factorisation.sensitivity)
+    system = linear_system(prepared, plan)
+    for bounds in system.against("everyone").values():
+        assert bounds.most == pytest.approx(moved * length, rel=1e-9)
+    server = prepared.cast.servers[0]
+    own = [name for name, unit in prepared.units.items() if unit == prepared.units[server] and name != server]
+    assert all(system.against(f"node:{server}")[name].most == math.inf for name in own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"optimizer": "adam"}, "product of two vectors"),
+        ({"name": "fedbuff", "topology": None, "updates_per_node": None}, "gradients of a fixed clip"),
+    ],
+)
+def test_what_is_not_linear_is_refused_in_a_line(capsys, tmp_path, changes, said):
+    algorithm = {key: value for key, value in {**RING["algorithm"], **changes}.items() if value is not None}
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps({**RING, "algorithm": algorithm}))
+    assert main(["account", "--observers", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error

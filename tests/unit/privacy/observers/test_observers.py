@@ -1,0 +1,118 @@
+"""What observers of linear systems learn: bounds, against brute force and closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.reference.observers_slow import Exchanges, allowed, exchanges, mu
+
+from gossamer.errors import SpecError
+from gossamer.privacy.observers.sensitivity import EVERY, Draw, Participation
+from gossamer.privacy.observers.system import Combination, LinearSystem, NotLinear, Seen
+from gossamer.vectors import Released, divide_by_roots, square
+
+PATTERNS = (EVERY, Participation(1), Participation(2), Participation(None, 2), Participation(2, 2))
+
+
+def name(node: int) -> str:
+    return f"node-{node}"
+
+
+def system_of(run: Exchanges, lengths: np.ndarray) -> LinearSystem:
+    draws = [Draw(name(owner), float(length)) for owner, length in zip(run.owners, lengths)]
+    seen = [Seen(name(i), name(j), row) for i, j, row in run.messages]
+    return LinearSystem(draws, seen, {name(i): row for i, row in enumerate(run.models)})
+
+
+def brute(run: Exchanges, lengths: np.ndarray, members: set[int], pattern: Participation) -> dict[int, float]:
+    known = np.isin(run.owners, [*members])
+    rows = np.array([np.where(known, 0.0, row) for _, j, row in run.messages if j in members])
+    found = {}
+    for owner in set(run.owners) - members:
+        own = np.flatnonzero(np.array(run.owners) == owner).tolist()
+        sets = allowed(len(own), pattern.most, pattern.apart)
+        found[owner] = mu(rows.reshape(-1, len(run.owners)), own, lengths[own], sets)
+    return found
+
+
+@pytest.mark.some(40)
+@pytest.mark.parametrize("seed", range(200))
+def test_brute_force_agrees_to_1e_6(seed):
+    generator = np.random.default_rng(seed)
+    run = exchanges(generator, nodes=4, draws=12)
+    lengths = generator.uniform(0.2, 3.0, 12)
+    members = {0} if seed % 2 else {0, 1}
+    pattern = PATTERNS[seed % len(PATTERNS)]
+    observer = "coalition:" + ",".join(map(name, sorted(members)))
+    found = system_of(run, lengths).against(observer, pattern)
+    for owner, expected in brute(run, lengths, members, pattern).items():
+        bounds = found[name(owner)]
+        assert bounds.least - 1e-6 <= expected <= bounds.most + 1e-6
+        assert bounds.most == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.fixture
+def system():
+    generator = np.random.default_rng(3)
+    return system_of(exchanges(generator, nodes=5, draws=40), generator.uniform(0.5, 2.0, 40))
+
+
+def test_more_knowledge_never_lowers_what_is_learnt(system):
+    one, two = system.against("node:node-0"), system.against("coalition:node-0,node-1")
+    link, more = system.against("link:node-0,node-1"), system.against("link:node-0,node-1+final")
+    everyone, all_of_it = system.against("everyone"), system.against("everyone+final")
+    for owner in ("node-2", "node-3", "node-4"):
+        assert one[owner].least <= two[owner].most
+        assert link[owner].least <= min(more[owner].most, everyone[owner].most)
+        assert everyone[owner].least <= all_of_it[owner].most
+
+
+def test_everyone_learns_no_more_than_plain_composition(system):
+    found = system.against("everyone+final")
+    for owner in {draw.owner for draw in system.draws}:
+        composed = math.sqrt(sum(draw.moved**2 for draw in system.draws if draw.owner == owner))
+        assert found[owner].most <= composed * (1 + 1e-9)
+
+
+def test_noise_that_is_added_never_raises_what_is_learnt(system):
+    quieter = LinearSystem([Draw(draw.owner, draw.moved / 2) for draw in system.draws], system.seen, system.final)
+    for owner, bounds in quieter.against("node:node-0").items():
+        assert bounds.most <= system.against("node:node-0")[owner].most * (1 + 1e-9)
+
+
+def test_what_has_no_noise_is_infinite_and_what_cancels_is_not():
+    draws = [Draw("a", 1.0, noisy=False), Draw("a", 0.0), Draw("b", 1.0)]
+    raw, hidden = np.array([1.0]), np.array([1.0, 2.0])
+    seen = [Seen("a", "b", hidden), Seen("a", "c", raw)]
+    system = LinearSystem(draws, seen, {"a": raw, "b": raw, "c": raw})
+    assert system.against("node:c")["a"].most == math.inf
+    assert system.against("node:b")["a"].most == pytest.approx(0.5)  # one gradient of length 1 under noise of 2
+
+
+def test_a_combination_is_linear_or_refused():
+    one = Released(Combination(3, np.float32, np.array([1.0, 2.0])))
+    two = Released(Combination(3, np.float32, np.array([0.5, 0.0, 4.0])))
+    assert (one * 2.0 - two).values.row.tolist() == [1.5, 4.0, -4.0]
+    assert (two - one / 2.0).values.row.tolist() == [0.0, -1.0, 4.0]
+    for wrong in (lambda: square(one), lambda: divide_by_roots(one, two, 1.0), lambda: one[1:]):
+        with pytest.raises(NotLinear):
+            wrong()
+    with pytest.raises(NotLinear, match="one system"):
+        one + Released(np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("observer", "said"),
+    [
+        ("node:nobody", "no node 'nobody'"),
+        ("node:", "found 'node:'"),
+        ("somebody", "found 'somebody'"),
+        ("link:node-0", "found 'link:node-0'"),
+        ("coalition:node-0,node-0", "found 'coalition"),
+    ],
+)
+def test_an_observer_that_is_none_is_refused(system, observer, said):
+    with pytest.raises(SpecError, match=said):
+        system.against(observer)
+    with pytest.raises(SpecError, match="1 draw or more"):
+        Participation(0)
