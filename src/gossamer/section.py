@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
+from inspect import Parameter, Signature
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -57,6 +58,21 @@ class Section(BaseModel, metaclass=_InWords):
     """
 
     has_own_names: ClassVar[bool] = False
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Have a signature that people can read: keys with what they are by default, whose kinds the docstring says."""
+        super().__pydantic_init_subclass__(**kwargs)
+        keys = {name: field for name, field in cls.model_fields.items() if not _says_its_name(field.annotation)}
+        cls.__signature__ = Signature(
+            [
+                Parameter(
+                    name, Parameter.KEYWORD_ONLY, default=Parameter.empty if one.is_required() else _Brief(one.default)
+                )
+                for name, one in keys.items()
+            ]
+        )
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -76,6 +92,27 @@ class Section(BaseModel, metaclass=_InWords):
     def _what_is_unset_is_not_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         unset = {key for key, field in type(self).model_fields.items() if field.default is None}
         return {key: value for key, value in write(self).items() if value is not None or key not in unset}
+
+
+class _Brief:
+    """A default as a signature has it: a section by its name, or by the one thing that is said in it."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        if not isinstance(self._value, BaseModel):
+            return repr(self._value)
+        said = [*self._value.model_dump(exclude_defaults=True).values()]
+        name = getattr(self._value, "name", None)
+        if said:
+            return repr(said[0]) if len(said) == 1 else "..."
+        return repr(name) if name else f"{type(self._value).__name__}()"
+
+
+def _says_its_name(annotation: Any) -> bool:
+    """Whether a key has one value alone, by which a section is told from others."""
+    return typing.get_origin(annotation) is typing.Literal and len(typing.get_args(annotation)) == 1
 
 
 if TYPE_CHECKING:

@@ -339,6 +339,7 @@ def _label(plot: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Write each line's name at its end, as near as the names of others let it be."""
     from scipy.optimize import isotonic_regression
 
+    rgb = needed("matplotlib.colors", "figures", "a figure").to_rgb
     low, high = plot.get_ylim()
     plot.set_ylim(low, high)
     ordered = sorted(ends, key=lambda end: end[1])
@@ -350,7 +351,7 @@ def _label(plot: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
             (x, y),
             (1.03, height),
             textcoords=plot.transAxes,
-            color=colour,
+            color=[0.75 * part for part in rgb(colour)],  # letters need more contrast than lines
             va="center",
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 4},
         )

@@ -32,6 +32,7 @@ from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecre
 from gossamer.experiment.results.results_folder import CHECKPOINT, UNFINISHED, ResultsFolder, packed, unpack
 from gossamer.experiment.runs.repeats import resume_run
 from gossamer.experiment.runs.running import run
+from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec, write_spec
 from gossamer.report.records import read_summary
@@ -337,7 +338,7 @@ class StudyRun:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RunWarning)  # they were told before the first run
                 if not self._resumed():
-                    run(self.experiment, self.folder, overwrite=True, secret=secret)
+                    run(self.experiment, self.folder, overwrite=True, secret=secret, progress=NullProgress())
         except GossamerError as problem:
             error = str(problem)
         except Exception as problem:
@@ -349,7 +350,7 @@ class StudyRun:
         if not (self.folder / CHECKPOINT).exists():
             return False
         try:
-            resume_run(self.folder)
+            resume_run(self.folder, progress=NullProgress())
         except CallerError:
             return False
         return True

@@ -207,32 +207,35 @@ class AlgorithmContract:
         return WORLDS[request.param]
 
     def test_settings_are_frozen_and_named(self) -> None:
-        assert ALGORITHMS[self.settings.name].Settings is type(self.settings)
+        assert ALGORITHMS[self.settings.name].Settings is type(self.settings), (
+            f"expected {self.settings.name} in the table with the class of these settings"
+        )
         with pytest.raises(ValueError, match="frozen"):
             self.settings.nodes = 3
 
     def test_all_start_at_the_initial_model(self) -> None:
         context, nodes = self.context(), self.nodes()
-        assert tuple(nodes) == context.names + self.servers
+        assert tuple(nodes) == context.names + self.servers, "expected a node for each name, then the servers"
         models = [self.algorithm.model_of(node) for node in nodes.values()]
-        assert all(model == context.initial for model in models)
+        assert all(model == context.initial for model in models), "expected every node to start at the initial model"
         np.testing.assert_allclose(self.algorithm.output(nodes).values, context.initial.values, rtol=1e-15)
 
     def test_everyone_finishes_with_its_quota(self, world: World) -> None:
         simulator, _, asked = self.plain(world)
-        assert set(simulator.finished) == set(simulator.nodes)
-        assert set(asked.values()) == {self.quota}
+        assert not (left := {*simulator.nodes} - {*simulator.finished}), f"expected all to finish, not {left}"
+        assert set(asked.values()) == {self.quota}, f"expected {self.quota} releases of each, found {asked}"
 
     def test_the_same_seed_gives_the_same_trace(self, world: World) -> None:
         first, second = self.steps(world), self.run(world)[1]
-        assert [encode(step) for step in first] == [encode(step) for step in second]
+        same = [encode(step) for step in first] == [encode(step) for step in second]
+        assert same, "expected the same steps of two runs with one seed: a node has randomness of its own"
 
     def test_a_trace_replays_through_fresh_nodes(self, world: World) -> None:
         file = io.BytesIO()
         for step in self.steps(world):
             write_step(file, step)
         file.seek(0)
-        assert replay(read_steps(file), self.nodes()) is None
+        assert (found := replay(read_steps(file), self.nodes())) is None, f"expected the trace's own effects: {found}"
 
     def test_the_schedule_does_not_depend_on_values(self, world: World) -> None:
         """With nothing in their vectors, the same nodes see the same kinds of events at the same times."""
@@ -243,21 +246,25 @@ class AlgorithmContract:
         blank = BlankSides()
         _, without = self.run(world, nodes=self.nodes(blank=True), computer=blank)
         _, real, asked = self.plain(world)
-        assert outline(without) == outline(real)
-        assert {name: blank.releases(name) for name in asked} == asked
+        assert outline(without) == outline(real), "expected times and kinds of events that depend on no values"
+        counted = {name: blank.releases(name) for name in asked}
+        assert counted == asked, f"expected as many releases without values, {asked}, found {counted}"
 
     def test_messages_carry_only_what_may_be_sent_and_travel_unchanged(self, world: World) -> None:
         sent = [effect.message for step in self.steps(world) for effect in step.effects if isinstance(effect, Send)]
         for item in sent:
             data = encode_message(item)
-            assert decode_message(data) == item
-            assert len(data) == encoded_size(item)
+            assert decode_message(data) == item, f"expected a message that travels unchanged, found {item}"
+            assert len(data) == encoded_size(item), f"expected {len(data)} bytes as the size of {item}"
 
     def test_models_have_their_label(self, world: World) -> None:
         simulator = self.plain(world).simulator
         for node in simulator.nodes.values():
-            assert type(self.algorithm.model_of(node)) is self.label
-        assert type(self.algorithm.output(simulator.nodes)) is Released
+            model = self.algorithm.model_of(node)
+            assert type(model) is self.label, (
+                f"expected a model labelled {self.label.__name__}, found {type(model).__name__}"
+            )
+        assert type(self.algorithm.output(simulator.nodes)) is Released, "expected an output that is Released"
 
     def test_state_is_plain_data(self, world: World) -> None:
         nodes, seen = self.nodes(), dict[str, bytes]()
@@ -265,14 +272,15 @@ class AlgorithmContract:
         def look(name: str) -> None:
             data = encode(state_of(nodes[name]))
             if seen.get(name) != data:
-                assert encode(decode(data)) == data
+                assert encode(decode(data)) == data, f"expected a state of plain data at {name}"
                 seen[name] = data
 
         for name in nodes:
             look(name)
         self.run(world, nodes=nodes, watch=lambda step: look(step.node))
         # Nothing but its own steps has changed a node.
-        assert {name: encode(state_of(node)) for name, node in nodes.items()} == seen
+        now = {name: encode(state_of(node)) for name, node in nodes.items()}
+        assert now == seen, "expected states that change by a node's own steps alone: two nodes share one object"
 
     def test_invariants_change_only_by_a_nodes_own_update(self, world: World) -> None:
         """Compare after every event, relative to the models' size, 1e-12 in float64."""
@@ -295,9 +303,10 @@ class AlgorithmContract:
     def test_a_node_whose_budget_is_spent_goes_on_answering(self) -> None:
         computer = FixedAnswers(most=3)
         simulator, _ = self.run(WORLDS["uneven"], computer=computer)
-        assert {simulator.finished[name] for name in simulator.workers} == {"budget"}
-        assert set(computer.asked.values()) == {3}
-        assert not simulator.in_flight
+        ended = {simulator.finished[name] for name in simulator.workers}
+        assert ended == {"budget"}, f"expected all to end as their budget was spent, found {ended}"
+        assert set(computer.asked.values()) == {3}, f"expected 3 releases of each, found {computer.asked}"
+        assert not simulator.in_flight, "expected every message to be answered"
 
     def test_a_strangers_message_changes_nothing(self) -> None:
         simulator = self.plain(WORLDS["even"]).simulator
@@ -305,7 +314,9 @@ class AlgorithmContract:
             before = encode(state_of(node))
             with pytest.raises(PeerError):
                 node.handle(Received("node-1", Stranger()), simulator.now)
-            assert encode(state_of(node)) == before
+            assert encode(state_of(node)) == before, (
+                "expected a message that is refused to leave its receiver as it was"
+            )
 
     def test_a_spoilt_vector_is_refused_wherever_it_comes(self) -> None:
         """Before each message of a run, the same with its vectors spoilt: it leaves its receiver as it was.
@@ -324,26 +335,28 @@ class AlgorithmContract:
                 ):
                     spoilt = _spoilt(event.message, bad)
                     if spoilt != event.message:
-                        assert _refuses(node, Received(event.sender, spoilt), step.now, bad)
+                        refused = _refuses(node, Received(event.sender, spoilt), step.now, bad)
+                        assert refused, f"expected {step.node} to refuse {type(event.message).__name__} with {bad[:2]}"
             nodes[step.node].handle(step.event, step.now)
 
     def test_a_run_that_diverges_ends_and_nobody_refuses_what_another_sends(self, world: World) -> None:
         """Models stay within `LARGEST_VALUE`, so that numbers follow from them and not infinities."""
 
         def look(simulator: Simulator) -> None:
-            assert not simulator.counters.rejected
+            assert not simulator.counters.rejected, "expected nobody to refuse what another sends"
             for node in simulator.nodes.values():
-                assert self.algorithm.model_of(node).is_within(2 * LARGEST_VALUE)
+                within = self.algorithm.model_of(node).is_within(2 * LARGEST_VALUE)
+                assert within, f"expected models of at most {LARGEST_VALUE:g}: clamp them where they are computed"
 
         simulator, _ = self.run(world, computer=FixedAnswers(scale=1e300), look=look)
-        assert set(simulator.finished) == set(simulator.nodes)
+        assert not (left := {*simulator.nodes} - {*simulator.finished}), f"expected all to finish, not {left}"
 
     def test_a_node_that_leaves_and_comes_back_makes_progress(self) -> None:
         absence = {"node": self.settings.nodes - 1, "start": 2.5, "end": 20.0}
         faults = FaultSettings.model_validate({"absences": [absence]})
         world = World(SpeedSettings(), LOSSY.model_copy(update={"silence": 4.0}), faults)
         simulator, _ = self.run(world)
-        assert set(simulator.finished) == set(simulator.nodes)
+        assert not (left := {*simulator.nodes} - {*simulator.finished}), f"expected all to finish, not {left}"
 
 
 def _refuses(node: Node, event: Received, now: float, bad: np.ndarray[Any, Any]) -> bool:

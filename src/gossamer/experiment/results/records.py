@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from gossamer.notebooks import Rows, card
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.objectives.score_words import LABELS, Assessment, said_first
 from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 from gossamer.sides.ledger import MOST_NAMED
@@ -247,19 +248,32 @@ class Result:
 
         return chart(self.frame(), names, across)
 
+    def __repr__(self) -> str:
+        """The result in ten lines at most."""
+        guarantee = self.guarantee
+        proved = f"epsilon {rounded_up(guarantee.epsilon)} at delta {guarantee.delta:g}, of each {guarantee.unit}"
+        rows = {**self._rows(), "guarantee": proved if math.isfinite(guarantee.epsilon) else "none"}
+        width = max(map(len, rows))
+        return "\n".join([self._title, *(f"  {name:{width}}  {words}" for name, words in rows.items())])
+
     def _repr_html_(self) -> str:
         """The result as notebooks show it."""
+        others = [one._repr_html_() for one in self.guarantees.values() if one != self.guarantee]
+        return card(self._title, self._rows(), [self.guarantee._repr_html_(), *others])
+
+    @property
+    def _title(self) -> str:
+        return f"{self.summary['algorithm']}, {counted(self.summary['nodes'], 'node')}"
+
+    def _rows(self) -> Rows:
         summary, last = self.summary, self.metrics[-1] if self.metrics else {}
-        rows: Rows = {
+        return {
             **dict(zip(("note",), (f"{line} (private)" for line in said_first(summary.get("scores", {}))))),
             "ended": f"{summary['status']}, after {summary['virtual_seconds']:g} virtual seconds",
             "made": f"{summary['updates']:,} updates; {summary['messages']:,} messages, {summary['bytes']:,} bytes",
             **{words: f"{last[name]:.4g} (private)" for name, words in _SHOWN.items() if last.get(name) is not None},
             **({} if self.folder is None else {"results": str(self.folder)}),
         }
-        others = [one._repr_html_() for one in self.guarantees.values() if one != self.guarantee]
-        title = f"{summary['algorithm']}, {counted(summary['nodes'], 'node')}"
-        return card(title, rows, [self.guarantee._repr_html_(), *others])
 
 
 _SHOWN = {
@@ -268,7 +282,7 @@ _SHOWN = {
     "test_constant_accuracy": "accuracy of the commonest class",
     "mean_model_test_loss": "test loss",
 }
-"""Figures of the last evaluation that notebooks show."""
+"""Figures of the last evaluation that are shown of a result."""
 
 
 _PRIVATE = "private.jsonl"

@@ -357,7 +357,7 @@ def run(
     overwrite : bool
         Whether ``out`` may hold the results of an earlier run, which are then replaced.
     progress : RunProgress, optional
-        Is told how the run goes.
+        Is told how the run goes; by default a bar is drawn where somebody sees it, in a terminal or a notebook.
     trace : path, optional
         File for every event and effect, for `gossamer.protocol.trace.replay`.
     measure : callable, optional

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, redirect_stdout, suppress
@@ -24,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import CallerError, DataError, RunWarning, SpecError, shortened
+from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import Measure, Row
 from gossamer.extras import install_line
@@ -132,6 +133,55 @@ class RunProgress(Protocol):
 
 class NullProgress(RunProgress):
     """Progress that nobody hears."""
+
+
+class ProgressLine(RunProgress):
+    """A bar in one line of a terminal or a notebook, written anew a few times a second and taken away at the end."""
+
+    def __init__(self) -> None:
+        self._run: Watched | None = None
+        self._score, self._shown, self._next = "", "", 0.0
+
+    def began(self, run: Watched) -> None:
+        """Begin to draw."""
+        self._run = run
+        self.updated(0)
+
+    def looked(self, row: Row) -> None:
+        """Keep the score."""
+        found = ((words, row.get(name)) for name, words in _SCORES.items())
+        self._score = next((f", {words} {value:.3g}" for words, value in found if value is not None), "")
+
+    def updated(self, updates: int) -> None:
+        """Draw, unless that was done a moment ago."""
+        if self._run is not None and time.perf_counter() >= self._next:
+            share = self._run.share
+            self._show(
+                f"{share:4.0%} [{'=' * round(30 * share):30}] {counted(updates, 'update', form=',')}{self._score}"
+            )
+            self._next = time.perf_counter() + _EVERY
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._show("")
+        self._run = None
+
+    def _show(self, text: str) -> None:
+        print(f"\r{text:{len(self._shown)}}\r{text}", end="", file=sys.stderr, flush=True)
+        self._shown = text
+
+
+_EVERY = 0.2
+"""Seconds from one drawing to the next, at least."""
+_SCORES = {"test_auroc": "ROC area", "mean_model_test_accuracy": "accuracy", "mean_model_test_loss": "loss"}
+
+
+def is_looked_at() -> bool:
+    """Whether somebody sees what is written of progress: in a terminal or a notebook, unless a machine runs tests."""
+    if "PYTEST_CURRENT_TEST" in os.environ or os.environ.get("CI"):
+        return False
+    terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+    return terminal or "ipykernel" in sys.modules
 
 
 # Writing down every event and effect of a run.
@@ -450,6 +500,7 @@ def listening(
             "everything"
         )
     tracking, known, whole = Tracking(), may_be_known(prepared, plan), False
+    bar = ProgressLine() if progress is None and is_looked_at() else None
     with nullcontext() if trace is None else closing(TraceFile(Path(trace), goes_on=goes_on)) as watch:
         if watch is not None and prepared.cast.trust:
             warning = f"{trace} will hold raw models of units: keep it as private as the data"
@@ -457,9 +508,11 @@ def listening(
         try:
             for name, everything in trackers.items():
                 tracking.add(name, _begun(name, plan, folder), None if everything else known)
-            yield Listeners(progress or NullProgress(), tracking, watch, measure)
+            yield Listeners(progress or bar or NullProgress(), tracking, watch, measure)
             whole = True
         finally:
+            if bar is not None:
+                bar.close()
             tracking.end(whole)
 
 
