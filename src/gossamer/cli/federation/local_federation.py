@@ -39,7 +39,7 @@ from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.reporting import tested
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import CallerError, GossamerError, SpecError
-from gossamer.experiment.preparation.held_out import SUFFIX, rows_of
+from gossamer.experiment.preparation.held_out_rows import SUFFIX, rows_of
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.results.results_folder import to_json

@@ -20,7 +20,8 @@ from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.release_deadline import has_deadline, of_samples, paced
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
-from gossamer.experiment.preparation.held_out import OBSERVER, SUFFIX, released
+from gossamer.experiment.preparation.held_out import OBSERVER, released
+from gossamer.experiment.preparation.held_out_rows import SUFFIX
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.invitations import AGENT
 from gossamer.objectives.linear.model import LinearModel

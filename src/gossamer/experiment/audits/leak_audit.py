@@ -36,7 +36,8 @@ from gossamer.experiment.audits.replayed_sides import (
     other_noise,
     same_coins,
 )
-from gossamer.experiment.preparation.held_out import held_out_plans, rows_of
+from gossamer.experiment.preparation.held_out import held_out_plans
+from gossamer.experiment.preparation.held_out_rows import rows_of
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.experiment.results.results_folder import ResultsFolder

@@ -17,7 +17,7 @@ from gossamer.algorithms.table import registered_as
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import Layout
 from gossamer.errors import counted
-from gossamer.experiment.preparation.held_out import named_groups, of_one_class
+from gossamer.experiment.preparation.held_out_rows import named_groups, of_one_class
 from gossamer.experiment.preparation.planning import problem_of, proved
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import best_model, decisive, deviations, units_of
