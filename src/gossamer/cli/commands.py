@@ -1,4 +1,4 @@
-"""Commands as `arguments` declares them, parsers of their arguments, and what commands do with options alike.
+"""Commands as ``arguments.txt`` declares them, parsers of their arguments, and what commands do with options alike.
 
 What a command runs is the function ``NAME_command`` of its module, which takes the parsed options and returns the exit
 code. The module is imported once the command is used.
@@ -17,7 +17,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gossamer.cli.arguments import TABLE
 from gossamer.errors import (
     AccountingError,
     BudgetUnreachable,
@@ -96,7 +95,9 @@ class Listed:
 
 def _read_table(table: str) -> dict[str, Listed]:
     found: list[Listed] = []
-    for line in filter(str.strip, table.splitlines()):
+    for line in table.splitlines():
+        if not line or line.startswith("#"):
+            continue
         if not line.startswith(" "):
             name, *module, told = _COLUMNS.split(line) if line[0] != "@" else (line, "")
             found.append(Listed(name, "".join(module), told))
@@ -107,7 +108,7 @@ def _read_table(table: str) -> dict[str, Listed]:
     return {one.name: one for one in found}
 
 
-_EVERY = _read_table(TABLE)
+_EVERY = _read_table(Path(__file__).with_name("arguments.txt").read_text("utf-8"))
 COMMANDS: Mapping[str, Listed] = {name: one for name, one in _EVERY.items() if not re.search("[@ ]", name)}
 
 
