@@ -201,7 +201,7 @@ def test_kinds_come_back(another: Callable[[], LedgerFile], kind: ReleaseKind) -
     another().open("a", "wards", "run", budget, {kind: 1}, math.inf).charge(kind)
     found = another().open("a", "wards", "run", budget, {kind: 1}, math.inf)
     assert found.counts == {kind: 1}
-    assert StoredLedger("a", {"": found}, Charges({}, held=False)).lines() == [
+    assert StoredLedger("a", {"": found}, Charges({kind: 1}, held=False)).lines() == [
         {"node": "a", "releases": 1, **kind.describe()}
     ]
 
