@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
+from gossamer.deployment.founding.founding import found
 from gossamer.deployment.party.agreement import PartyOptions, PolicyBroken, accept
 from gossamer.deployment.party.data_side import DataHeld, planned_divergence
 from gossamer.deployment.party.reporting import evaluated
@@ -46,6 +47,9 @@ SPEC: dict[str, Any] = {
 SPEC["dataset"] |= {"columns": {"age": [0, 100]}, "test_fraction": 0.4}
 
 
+Joined = AbstractContextManager[tuple[StateFolder, DataHeld, Any]]
+
+
 class Killed(BaseException):
     """The process of a party was killed."""
 
@@ -67,13 +71,15 @@ def federation(spec: dict[str, Any]) -> LocalFederation:
     return LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
 
 
-@contextmanager
-def party(federation: LocalFederation, name: str = "node-0") -> Iterator[tuple[StateFolder, DataHeld, Any]]:
-    """A party whose part in the run has ended, as a process finds it."""
+def party(federation: LocalFederation, name: str = "node-0") -> Joined:
     place = federation.folder / name
-    options = PartyOptions(
-        place / "invitation.yaml", federation.organiser, policy=place / "policy.yaml", data=place / "data.npz"
-    )
+    more = {"policy": place / "policy.yaml", "data": place / "data.npz"}
+    return joined(PartyOptions(place / "invitation.yaml", federation.organiser, **more))
+
+
+@contextmanager
+def joined(options: PartyOptions) -> Iterator[tuple[StateFolder, DataHeld, Any]]:
+    """A party whose part in the run has ended, as a process finds it."""
     folder, invited = StateFolder(options.state), accept(options)
     folder.take()
     with ExitStack() as stack:
@@ -81,7 +87,8 @@ def party(federation: LocalFederation, name: str = "node-0") -> Iterator[tuple[S
         held = DataHeld(options, invited, folder)
         stack.callback(held.close)
         held.charge()
-        yield folder, held, SimpleNamespace(finished="quota", node=invited.agreed.nodes()[name])
+        node = invited.agreed.nodes()[invited.agreed.me.name]
+        yield folder, held, SimpleNamespace(finished="quota", node=node)
 
 
 def test_a_party_releases_once_and_after_a_restart_the_same(federation: LocalFederation) -> None:
@@ -118,8 +125,8 @@ def test_a_party_that_dies_between_charge_and_release_has_lost_its_part(
         assert "charged and lost" in (folder.path / "node.log").read_text()
     with party(federation, "node-1") as (folder, held, host):
         evaluated(folder, held, host)
-        (found,) = [one for name in federation.members if (one := ReleasedScores.read(Path("up", name, "state")))]
-    told = ReleasedScores.together([found]).summary()
+        (part,) = [one for name in federation.members if (one := ReleasedScores.read(Path("up", name, "state")))]
+    told = ReleasedScores.together([part]).summary()
     assert [*told["parties"]] == ["node-1"]
     assert told["missing"] == ["node-0"]
 
@@ -170,6 +177,33 @@ def test_figures_are_those_of_the_parties_own_rows(spec: dict[str, Any]) -> None
         assert counts.counts.sum(axis=1) == pytest.approx(np.bincount(held.test.targets), abs=3)
 
 
+def test_a_party_with_a_table_counts_its_groups_apart() -> None:
+    """At epsilon 100 the noise is about 0.1 of a row: of 60 held-out rows 20 are of women, 15 of whom died."""
+    rows = [("f" if n < 20 else "m", n % 4 != 0 if n < 20 else n % 4 == 0) for n in range(60)]
+    for name in ("train.csv", "test.csv"):
+        lines = [f"{n % 100},{sex},{'yes' if died else 'no'}" for n, (sex, died) in enumerate(rows)]
+        Path(name).write_text("\n".join(["age,sex,died", *lines]) + "\n")
+    dataset = {"name": "wards", "format": "csv", "target": "died", "labels": ["no", "yes"]}
+    dataset |= {"columns": {"age": [0, 100], "sex": ["f", "m"]}}
+    evaluation = {"release": "private", "epsilon": 100, "group": "sex"}
+    spec = {**SPEC, "dataset": dataset, "partition": "iid", "evaluation": evaluation}
+    founded = found(Path("f"), spec=json.dumps(spec), parties={"a": 60, "b": 60}, broker="mqtt://127.0.0.1:1")
+    rules = {"data": {"wards": {"epsilon": 1000, "delta": 1e-5, "accept_weak": True}}, "algorithms": ["gossip"]}
+    rules |= {"organisers": [founded.organiser.fingerprint], "smallest_noise_multiplier": 0.0}
+    Path("f/a/policy.yaml").write_text(json.dumps(rules))
+    place = Path("f/a")
+    more = {"policy": place / "policy.yaml", "data": Path("train.csv"), "test": Path("test.csv")}
+    options = PartyOptions(place / "invitation.yaml", founded.organiser.fingerprint, **more)
+    with joined(options) as (folder, held, host):
+        evaluated(folder, held, host)
+        scores = ReleasedScores.read(folder.path)
+    assert scores is not None
+    assert scores.groups == ("sex=f", "sex=m")
+    women, men = scores.counts["a"]
+    assert women.counts.sum(axis=1) == pytest.approx([5, 15], abs=2)
+    assert men.counts.sum(axis=1) == pytest.approx([30, 10], abs=2)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -217,10 +251,10 @@ def test_up_says_what_all_have_released_and_verify_follows(
 ) -> None:
     with EmbeddedBroker() as broker:
         federation = LocalFederation.found(parse_spec(spec), Path("up"), broker.url)
-        found = federation.run(lambda line: None)
-    assert not found.failed
-    assert set(found.evaluation["parties"]) == {"node-0", "node-1"}
-    assert "missing" not in found.evaluation
+        ended = federation.run(lambda line: None)
+    assert not ended.failed
+    assert set(ended.evaluation["parties"]) == {"node-0", "node-1"}
+    assert "missing" not in ended.evaluation
     capsys.readouterr()
     for name in federation.members:
         state = Path("up", name, "state")
