@@ -28,7 +28,7 @@ def sweep_command(options: argparse.Namespace) -> int:
     useless = [name for name, score in found.scores.items() if not score.better]
     said = [f"No better than saying the same of every row: {', '.join(useless)}."] if useless else []
     first = "".join(f"{wrapped(line)}\n\n" for line in [*said, *found.diverged()])
-    answered(options, found.as_dict(), f"{first}{in_blocks(marked(found), 2)}{best}")
+    answered(options, found.as_dict(), f"{first}{in_blocks(marked(found), 1 + max(1, len(grid)))}{best}")
     warn([found.warning])
     found.publish(say)
     say(f"Article: {found.out}/{{{','.join(name for name in found.article.files if (found.out / name).exists())}}}")
