@@ -518,15 +518,6 @@ class DirectedRing(_Directed):
         return [_circulant(nodes, [1])]
 
 
-class DirectedExponential(_Directed):
-    """Node i sends to i + 2^k, modulo the number of nodes, for every 2^k below it."""
-
-    name: Literal["directed_exponential"] = "directed_exponential"
-
-    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
-        return [np.concatenate(one_peer_exponential(nodes))]
-
-
 class Arcs(_Directed):
     """Arcs read from a text file like ``edges``: the first node of a line sends to the second."""
 
@@ -650,7 +641,7 @@ def _problem(tokens: list[str], numbers: dict[str, int]) -> str | None:
 
 _OWN = (
     *(Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
-    *(DirectedRing, DirectedExponential, Arcs, OnePeerExponential, RandomMatchings, Schedule),
+    *(DirectedRing, Arcs, OnePeerExponential, RandomMatchings, Schedule),
 )
 KIND = Kind("topology", "gossamer.topologies", _OWN, OwnTopology)
 
@@ -671,7 +662,6 @@ Topology = Annotated[
     | ErdosRenyi
     | EdgeList
     | DirectedRing
-    | DirectedExponential
     | Arcs
     | OnePeerExponential
     | RandomMatchings

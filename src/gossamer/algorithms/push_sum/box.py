@@ -29,7 +29,7 @@ Kempe, Dobra and Gehrke, "Gossip-based computation of aggregate information", FO
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,12 +41,11 @@ from gossamer.algorithms.lock_step import LockStepNode, LockStepState
 from gossamer.algorithms.nodes import LearnerSettings
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send
-from gossamer.protocol.encoding import register, value
 from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.topology.graphs import OnePeerExponential, Topology
-from gossamer.vectors import Model, Public, Released, shifted, stepped
+from gossamer.vectors import Public, Released, shifted, stepped
 
 WHOLE = 1 << 40
 """Weight that a node begins with; a million nodes have less than 2^60 together."""
@@ -80,16 +79,6 @@ class Share(Message):
     model: Public | Released
 
 
-@register("push_sum.held")
-@value
-class Held:
-    """A share that waits for its step."""
-
-    step: int
-    weight: int
-    model: Model
-
-
 @dataclass
 class State(LockStepState):
     """State of a node.
@@ -99,16 +88,12 @@ class State(LockStepState):
     """
 
     weight: int = WHOLE
-    held: list[Held] = field(default_factory=list)
+    held: list[Share] = field(default_factory=list)
     heard: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Turns:
-    """Whom a node sends to, and whom it hears from, in each step in turn."""
-
-    out: tuple[tuple[str, ...], ...]
-    into: tuple[frozenset[str], ...]
+Turns = Sequence[Collection[str]]
+"""Neighbours in each step in turn."""
 
 
 class PushSumNode(LockStepNode):
@@ -121,16 +106,17 @@ class PushSumNode(LockStepNode):
     state: State
 
     def __init__(
-        self, name: str, context: Context, settings: Settings, neighbours: Sequence[str], turns: Turns
+        self, name: str, context: Context, settings: Settings, neighbours: Sequence[str], out: Turns, into: Turns
     ) -> None:
+        """``out`` are those that it sends to, and ``into`` those that it hears from."""
         super().__init__(name, context, settings, State, neighbours)
-        self.turns = turns
+        self.out, self.into = out, into
         self.most = len(context.names) * WHOLE
 
     @property
     def missing(self) -> frozenset[str]:
-        s, into = self.state, self.turns.into
-        due = into[s.step % len(into)] - s.away - s.left
+        s = self.state
+        due = {*self.into[s.step % len(self.into)]} - s.away - s.left
         return frozenset(name for name in due if s.heard.get(name, -1) < s.step)
 
     @on(Completed)
@@ -146,9 +132,9 @@ class PushSumNode(LockStepNode):
 
     def send(self) -> Effects:
         """Line 3: the same share for each receiver, and for this node what is left."""
-        s, out = self.state, self.turns.out
+        s = self.state
         s.sent, s.probes = True, 0
-        to = [name for name in out[s.step % len(out)] if name not in s.away and name not in s.left]
+        to = [name for name in self.out[s.step % len(self.out)] if name not in s.away and name not in s.left]
         share = s.weight // (len(to) + 1)
         s.weight -= share * len(to)
         for name in to:
@@ -165,7 +151,7 @@ class PushSumNode(LockStepNode):
             raise PeerError(f"{sender} sends a weight of {share.weight}, expected 0 to {free}, which all have together")
         s.heard[sender] = max(s.heard.get(sender, -1), share.step)
         if share.weight:
-            s.held.append(Held(share.step, share.weight, share.model))
+            s.held.append(share)
         if s.over:
             self.take()
         yield from self.unblock()
@@ -198,17 +184,13 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The nodes, by name."""
     names, steps = context.names, context.graph.steps
     out: dict[str, list[list[str]]] = {name: [[] for _ in steps] for name in names}
-    into: dict[str, list[set[str]]] = {name: [set() for _ in steps] for name in names}
+    into: dict[str, list[list[str]]] = {name: [[] for _ in steps] for name in names}
     for step, arcs in enumerate(steps):
         for i, j in sorted(set(map(tuple, arcs.tolist()))):
             out[names[i]][step].append(names[j])
-            into[names[j]][step].add(names[i])
-    found: dict[str, Node] = {}
-    for i, name in enumerate(names):
-        neighbours = [names[j] for j in context.graph.neighbours(i)]
-        turns = Turns(tuple(map(tuple, out[name])), tuple(map(frozenset, into[name])))
-        found[name] = PushSumNode(name, context, settings, neighbours, turns)
-    return found
+            into[names[j]][step].append(names[i])
+    neighbours = {name: [names[j] for j in context.graph.neighbours(i)] for i, name in enumerate(names)}
+    return {n: PushSumNode(n, context, settings, neighbours[n], out[n], into[n]) for n in names}
 
 
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:

@@ -36,7 +36,6 @@ RING = "directed_ring"
 GRAPHS: list[Any] = [
     RING,
     "one_peer_exponential",
-    "directed_exponential",
     {"schedule": ["star", RING, "random_matchings"]},
     {"name": "random_matchings", "steps": 9},
     "line",
