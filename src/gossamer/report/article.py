@@ -111,7 +111,8 @@ def against(means: Sequence[Mean], key: str, label: str) -> dict[int, float]:
         partner = next(other for other in means if other.labels == {**one.labels, key: label})
         seeds = sorted(one.values.keys() & partner.values.keys())
         pairs = np.array([(one.values[seed], partner.values[seed]) for seed in seeds])
-        if partner is not one and len(seeds) > 1 and np.ptp(pairs[:, 0] - pairs[:, 1]) > 0:
+        # Differences that are equal but for rounding would have a p-value of nearly 0.
+        if partner is not one and len(seeds) > 1 and np.ptp(pairs[:, 0] - pairs[:, 1]) > 1e-9 * np.abs(pairs).max():
             found[place] = float(stats.ttest_rel(*pairs.T).pvalue)
     ordered = sorted(found, key=found.__getitem__)
     raw = [(len(ordered) - rank) * found[place] for rank, place in enumerate(ordered)]

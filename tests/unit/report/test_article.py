@@ -48,6 +48,7 @@ def test_seeds_that_one_of_both_lacks_are_left_out_and_equal_differences_tell_no
     one, other = mean("a", 5, 5, 5, 9), Mean({"algorithm": "b", "budget.epsilon": "1"}, {0: 6, 1: 7, 2: 11, 7: 0})
     assert against([one, other], "algorithm", "a").keys() == {1}
     assert against([one, mean("b", 6, 6, 6)], "algorithm", "a") == {}
+    assert against([mean("a", 0.3, 0.6), mean("b", 0.1 + 0.3, 0.1 + 0.6)], "algorithm", "a") == {}  # but for rounding
 
 
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), min_size=1, max_size=6))
