@@ -121,7 +121,7 @@ def against(means: Sequence[Mean], key: str, label: str) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Axes:
-    """What ``--figure`` asks for.
+    """Figure that ``--figure`` asks for.
 
     Attributes
     ----------

@@ -108,7 +108,7 @@ def settings_of(
 
 
 def _labels(key: str, values: Sequence[str], chosen: Sequence[str] | None) -> Sequence[str]:
-    """What the values of a key are called, each otherwise than the others, also as part of a folder's name."""
+    """Return names of the values of a key, each otherwise than the others, also as part of a folder's name."""
     if chosen is not None and (len(chosen) != len(values) or not all(chosen)):
         raise SpecError(f"--label: expected a name for each of the {len(values)} values of {key}, found {list(chosen)}")
     called = [_name_of(value) for value in values] if chosen is None else list(chosen)
@@ -332,7 +332,7 @@ def sweep(
 
 
 class Paper(NamedTuple):
-    """How a sweep is shown: names of values by key, a figure to draw, and a baseline; see `sweep`."""
+    """Looks of a sweep: names of values by key, a figure to draw, and a baseline; see `sweep`."""
 
     labels: Mapping[str, Sequence[str]] = {}
     figure: str | None = None

@@ -63,7 +63,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("check: no spec", "check", "the following arguments are required: SPEC"),
     ("check: --seed abc", "check spec.yaml --seed abc", "--seed: expected a whole number, 0 or more, found 'abc'"),
     ("check: --set without a key", "check spec.yaml --set", "--set: expected one argument"),
-    ("account: nothing", "account", "required: --delta"),
+    ("account: nothing", "account", "--delta: expected a number in (0, 1), found none"),
     (
         "account: abc",
         "account --noise-multiplier abc",

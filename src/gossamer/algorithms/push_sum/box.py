@@ -172,7 +172,7 @@ class PushSumNode(LockStepNode):
         s.held = [] if last is None else [one for one in s.held if one.step > last]
 
     def reminder(self) -> Message:
-        """That nothing comes of the steps that were made without the neighbour."""
+        """Message that nothing comes of the steps that were made without the neighbour."""
         s = self.state
         return Share(s.step if s.sent else max(s.step - 1, 0), 0, s.w)
 

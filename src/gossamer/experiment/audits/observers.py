@@ -75,7 +75,7 @@ def _row(vector: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class NetworkPrivacy:
-    """What observers learn of parties, if all gradients are fixed.
+    """Knowledge of observers about parties, if all gradients are fixed.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""What observers of a network learn, who see less than everybody."""
+"""Knowledge of observers of a network, who see less than everybody."""

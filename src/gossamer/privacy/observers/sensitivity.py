@@ -1,4 +1,4 @@
-"""How far a party's gradients move what an observer sees, in deviations of the noise: mu, with a certificate.
+"""Distance that a party's gradients move what an observer sees, in deviations of the noise: mu, with a certificate.
 
 What an observer sees, once all is taken off that it knows, is R (G + Z): G [draws, d] are the gradients that parties
 released, in units of their noise, and the entries of Z are independent standard normal. Let P be the orthogonal
@@ -107,7 +107,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class View:
-    """What an observer sees, in coordinates in which its noise is independent and of variance 1.
+    """View of an observer, in coordinates in which its noise is independent and of variance 1.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ STANDS = "the guarantee against everyone stands"
 
 
 class NotLinear(SpecError):
-    """What a run does is not linear in its noisy gradients, or depends on them."""
+    """Refusal of a run that is not linear in its noisy gradients."""
 
 
 class Combination(Blank):
@@ -111,7 +111,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """What a run's messages are of its noisy gradients.
+    """Messages of a run, as combinations of its noisy gradients.
 
     Attributes
     ----------

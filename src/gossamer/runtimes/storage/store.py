@@ -53,7 +53,7 @@ _NOTHING = Seen(0, b"")
 
 
 class WitnessFile(NodeFile):
-    """What one node of one run has witnessed."""
+    """Witnesses of one node of one run."""
 
     layout = WITNESS_FORMAT
 
