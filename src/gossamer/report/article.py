@@ -102,7 +102,7 @@ def against(means: Sequence[Mean], key: str, label: str) -> dict[int, float]:
     """Return p-values, by place in ``means``, of those whose ``key`` is not the baseline's ``label``.
 
     Each is of a paired t-test, by seed, against the setting that differs from it in the key alone, and then Holm's.
-    Where fewer than two seeds are common to both, or each differs by the very same, there is none.
+    Where fewer than two seeds are common to both, or each differs by the same but for rounding, there is none.
     """
     from scipy import stats
 
@@ -177,6 +177,8 @@ class Article:
         What differences were tested against; empty where they were not.
     delta : float, optional
         Largest delta of the guarantees.
+    lacking : int
+        Number of runs that do not have the figure.
     """
 
     figure: str
@@ -184,6 +186,7 @@ class Article:
     axes: Axes | None = None
     baseline: str = ""
     delta: float | None = None
+    lacking: int = 0
 
     @property
     def caption(self) -> str:
@@ -193,6 +196,8 @@ class Article:
         words, where = words_of(self.figure), "" if self.figure in COSTS else " on test examples"
         said = f"{words[0].upper()}{words[1:]}{where}, mean over {many}"
         said += " with its 95 % interval (Student's t)." if seeds[-1] > 1 else "."
+        if self.lacking:
+            said += f" Without {counted(self.lacking, 'run')} that failed or diverged and have no such figure."
         tested = sum(one.p is not None for one in self.means)
         holm = f", with Holm's correction for {tested} tests" if tested > 1 else ""
         said += "" if self.delta is None else f" Epsilon is at delta {self.delta:.3g}."
@@ -222,26 +227,27 @@ class Article:
         return [CSV, LATEX, *([f"{FIGURE}.{kind}" for kind in KINDS] if self.axes else [])]
 
     def write(self, folder: Path) -> None:
-        """Write tables, and the figure if there is one, into ``folder``.
-
-        Raises
-        ------
-        DataError
-            If a package that writes them is not installed; the table in CSV is written by then.
-        """
+        """Write tables, and the figure, into ``folder``; where none is drawn, one of an earlier call goes."""
         write_own(folder / CSV, self._csv())
-        if self.axes is not None:
-            with _drawn(self.means, self.axes) as drawn:
-                for kind in KINDS:
-                    out = io.BytesIO()
-                    drawn.savefig(out, format=kind, dpi=300, metadata=_UNDATED.get(kind))
-                    write_own(folder / f"{FIGURE}.{kind}", out.getvalue())
-        frame = needed("pandas", "figures", "a table in LaTeX").DataFrame(self.rows())
-        keys = len(self.means[0].labels)
-        columns = "l" * keys + "r" * (frame.shape[1] - keys)
-        caption, label = self.caption.replace("%", r"\%"), "tab:sweep"
-        text = frame.to_latex(index=False, escape=True, column_format=columns, caption=caption, label=label)
-        write_own(folder / LATEX, text)
+        write_own(folder / LATEX, self._latex())
+        if self.axes is None:
+            for kind in KINDS:
+                (folder / f"{FIGURE}.{kind}").unlink(missing_ok=True)
+            return
+        with _drawn(self.means, self.axes) as drawn:
+            for kind in KINDS:
+                out = io.BytesIO()
+                drawn.savefig(out, format=kind, dpi=300, metadata=_UNDATED.get(kind))
+                write_own(folder / f"{FIGURE}.{kind}", out.getvalue())
+
+    def _latex(self) -> str:
+        rows = self.rows()
+        cells = [[*rows[0]], *(row.values() for row in rows)]
+        heading, *lines = (" & ".join(map(_tex, row)) + r" \\" for row in cells)
+        columns = "l" * (keys := len(self.means[0].labels)) + "r" * (len(rows[0]) - keys)
+        begin = [r"\begin{table}", rf"\caption{{{_tex(self.caption)}}}", r"\label{tab:sweep}"]
+        body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
+        return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
 
     def _csv(self) -> str:
         out, tested = io.StringIO(), any(one.p is not None for one in self.means)
@@ -257,6 +263,17 @@ class Article:
 
 
 _UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {letter: f"${letter}$" for letter in "<>|"}  # which are others in TeX's own letters
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
+
+
+def _tex(text: str) -> str:
+    return text.translate(_TEX)
 
 
 def _p(value: float | None) -> str:
@@ -283,6 +300,8 @@ _LOOKS = {
 }
 _MARKS, _LINES = "osD^vPX", ("-", "--", "-.", (0, (1, 1.2)))
 _WORDS = {"budget.epsilon": "privacy budget $\\epsilon$", "budget.delta": "$\\delta$ of the budget"}
+_SHARES = [name for name, label in LABELS.items() if label.form == "z.3f" and name != "r2"]
+_OVER = 0.02  # of a share's axis, beyond 0 and 1, where no mean can be, but an interval may reach
 _DECADE = 8.0  # a scale whose ends are further apart than this factor is logarithmic
 _BESIDE = 0.012  # of the width: lines beside each other, so that no bar hides another
 _LINE_HEIGHT = 0.085  # of the height: from one direct label to the next
@@ -302,18 +321,20 @@ def _drawn(means: Sequence[Mean], axes: Axes) -> Iterator[Any]:
         logarithmic = at is not None and min(at) > 0 and max(at) >= _DECADE * min(at)
         if logarithmic:
             plot.set_xscale("log")
-        plot.set_xticks([*places.values()], labels)
+        plot.set_xticks([*places.values()], labels, parse_math=False)
         plot.xaxis.set_minor_locator(ticker.NullLocator())
         plot.set_xlabel(_WORDS.get(axes.x, _last(axes.x)))
         plot.set_ylabel(words_of(axes.y) + ("" if axes.y in COSTS else " (test)"))
         plot.grid(axis="y", linewidth=0.4, alpha=0.4)
         plot.set_axisbelow(True)
         lines = list(dict.fromkeys(one.labels[axes.hue] if axes.hue else "" for one in means))
+        named = f"{_last(axes.hue or '')} " if _numbers(lines) else ""
         ends = []
         for number, line in enumerate(lines):
             own = [one for one in means if one.values and (not axes.hue or one.labels[axes.hue] == line)]
             if not own:
                 continue
+            own.sort(key=lambda one: places[one.labels[axes.x]])
             aside = (number - (len(lines) - 1) / 2) * _BESIDE
             x = [_moved(places[one.labels[axes.x]], aside, [*places.values()], logarithmic) for one in own]
             y = [one.mean for one in own]
@@ -329,8 +350,11 @@ def _drawn(means: Sequence[Mean], axes: Axes) -> Iterator[Any]:
                 capsize=2,
                 elinewidth=0.9,
             )
-            ends.append((x[-1], y[-1], line, colour))
+            ends.append((x[-1], y[-1], f"{named}{line}", colour))
         plot.margins(x=0.04, y=0.08)
+        if axes.y in _SHARES:
+            low, high = plot.get_ylim()
+            plot.set_ylim(max(low, -_OVER), min(high, 1 + _OVER))
         if axes.hue:
             _label(plot, ends)
         yield figure
@@ -352,6 +376,7 @@ def _label(plot: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
             (x, y),
             (1.03, height),
             textcoords=plot.transAxes,
+            parse_math=False,
             color=[0.75 * part for part in rgb(colour)],  # letters need more contrast than lines
             va="center",
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 4},

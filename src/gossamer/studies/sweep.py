@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import DataError, SpecError, did_you_mean, shortened
+from gossamer.errors import SpecError, did_you_mean, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import figure_names
 from gossamer.experiment.specs.folder_names import setting_name
-from gossamer.report.article import COSTS, LATEX, SWEEP, Article, Axes, Mean, against, figures_of, means_section
+from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, figures_of, means_section
 from gossamer.report.drawing import PageSection, needed
 from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
@@ -109,9 +109,11 @@ def settings_of(
 
 def _labels(key: str, values: Sequence[str], chosen: Sequence[str] | None) -> Sequence[str]:
     """Return names of the values of a key, each otherwise than the others, also as part of a folder's name."""
+    if chosen is not None:  # quotes are for a comma inside
+        chosen = [re.sub(r"^(['\"])(.*)\1$", r"\2", str(one)) for one in chosen]
     if chosen is not None and (len(chosen) != len(values) or not all(chosen)):
-        raise SpecError(f"--label: expected a name for each of the {len(values)} values of {key}, found {list(chosen)}")
-    called = [_name_of(value) for value in values] if chosen is None else list(chosen)
+        raise SpecError(f"--label: expected a name for each of the {len(values)} values of {key}, found {chosen}")
+    called = [_name_of(value) for value in values] if chosen is None else chosen
     words = [_in_a_name(label) for label in called]
     if twice := [place for place, word in enumerate(words) if word in words[:place]]:
         one, other = words.index(words[twice[0]]), twice[0]
@@ -187,12 +189,9 @@ class Sweep(Study):
     axes: Axes | None = None
     baseline: tuple[str, str] | None = None
 
-    def publish(self, tell: Tell = nobody) -> None:
-        """Write tables and the figure, if one is asked for, into the folder; ``tell`` which package is missing."""
-        try:
-            self.article.write(self.out)
-        except DataError as missing:
-            tell(f"No {LATEX}: {missing}")
+    def publish(self) -> None:
+        """Write tables and the figure, if one is asked for, into the folder."""
+        self.article.write(self.out)
 
     def section(self) -> PageSection:
         """Return the first part of the report, once tables and figure are written."""
@@ -255,11 +254,12 @@ class Sweep(Study):
             epsilon = self.scores[one.name].epsilon if one.name in self.scores else None
             means.append(Mean(one.labels or {"setting": one.name}, values.get(one.name, {}), epsilon))
         delta = max((score.delta for score in self.scores.values() if score.delta is not None), default=None)
+        lacking = len(self.runs) - sum(map(len, values.values()))
         if self.baseline is None:
-            return Article(figure, means, self.axes, delta=delta)
+            return Article(figure, means, self.axes, delta=delta, lacking=lacking)
         found = against(means, *self.baseline)
         tested = [replace(one, p=found.get(place)) for place, one in enumerate(means)]
-        return Article(figure, tested, self.axes, self.baseline[1], delta)
+        return Article(figure, tested, self.axes, self.baseline[1], delta, lacking)
 
     def _whole(self, name: str) -> bool:
         made = sum(one.setting == name for one in self.runs)
@@ -327,7 +327,7 @@ def sweep(
     """
     paper = Paper(labels or {}, figure, baseline)
     planned = plan_sweep(spec, as_grid(grid or {}), Path(out), seeds, jobs, settings, paper, tell)
-    planned.made_by(engine, jobs, tell).publish(tell)
+    planned.made_by(engine, jobs, tell).publish()
     return planned
 
 

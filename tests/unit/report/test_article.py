@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import gossamer as gs
 from gossamer.cli.main import main
 from gossamer.errors import SpecError
-from gossamer.report.article import Article, Axes, Mean, against
+from gossamer.report.article import Article, Axes, Mean, _drawn, against
 
 SPEC = """
 algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
@@ -90,12 +91,57 @@ def test_a_sentence_says_what_the_means_are() -> None:
         "Area under the ROC curve on test examples, mean over 2 seeds with its 95 % interval (Student's t). "
         "p: paired t-test by seed against a."
     )
+    lacking = Article("auroc", [mean("a", 0.5), mean("b", 0.5, 0.6)], lacking=1)
+    assert "over 1 to 2 seeds" in lacking.caption
+    assert "Without 1 run that failed or diverged" in lacking.caption
+
+
+NAMES = ("d_psgd 50% {a}", "$b_", r"\c ~^")
+
+
+def test_latex_takes_what_names_have_and_less_than_is_no_other_letter(tmp_path: Path) -> None:
+    """In TeX's own letters (OT1) a bare < is an inverted exclamation mark; a bare _ ends the document."""
+    means = [Mean({"algorithm": name}, {0: 0.5, 1: 0.6}, p=p) for name, p in zip(NAMES, (None, 1e-4, 1), strict=True)]
+    Article("auroc", means, baseline=NAMES[0]).write(tmp_path)
+    tex = (tmp_path / "table.tex").read_text()
+    assert r"by seed against d\_psgd 50\% \{a\}, with" in tex
+    assert r"\$b\_ & 0.550 & -0.085 to 1.185 & 2 & $<$ 0.001 & - \\" in tex
+    assert r"\textbackslash{}c \textasciitilde{}\textasciicircum{} & 0.550" in tex
+
+
+def test_a_figure_takes_any_name_and_one_of_an_earlier_call_goes(tmp_path: Path) -> None:
+    means = [Mean({"algorithm": name, "seed.of": "1"}, {0: 0.5, 1: 0.6}) for name in (*NAMES, "$x_$ and $")]
+    for drawn in (Axes("algorithm", "auroc", "seed.of"), Axes("seed.of", "auroc", "algorithm")):
+        Article("auroc", means, drawn).write(tmp_path)
+        assert (tmp_path / "figure.png").exists()
+    Article("auroc", means).write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.tex"]
+    nothing = [replace(one, values={}) for one in means]
+    Article("auroc", nothing, Axes("seed.of", "auroc", "algorithm")).write(tmp_path)
+
+
+def test_lines_are_named_at_their_right_ends_and_numbers_with_their_key() -> None:
+    """Whatever the order of the grid; and no interval of a share stretches the axis beyond 0 and 1."""
+    means = [
+        Mean({"budget.epsilon": e, "algorithm.batch_size": b}, {0: 0.2, 1: 0.9})
+        for e in ("5", "1")
+        for b in ("8", "16")
+    ]
+    with _drawn(means, Axes("budget.epsilon", "auroc", "algorithm.batch_size")) as figure:
+        (plot,) = figure.axes
+        assert [(one.get_text(), one.xy[0] > 4.5) for one in plot.texts] == [
+            ("batch size 8", True),
+            ("batch size 16", True),
+        ]
+        assert all(list(line.get_xdata()) == sorted(line.get_xdata()) for line in plot.lines)
+        low, high = plot.get_ylim()
+        assert low > -0.1
+        assert high < 1.1
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep with a figure and a baseline, by the command."""
-    pytest.importorskip("pandas")
     folder = tmp_path_factory.mktemp("article")
     (folder / "tiny.yaml").write_text(SPEC)
     options = ["--label", "algorithm=async gossip,D-PSGD", "--baseline", "algorithm=D-PSGD", "--seeds", "2"]

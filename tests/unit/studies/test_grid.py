@@ -102,3 +102,10 @@ def test_a_text_is_no_list_of_values() -> None:
 def test_numbers_of_runs_that_cannot_be(settings: int, seeds: int, jobs: int) -> None:
     with pytest.raises(SpecError, match=r"at least 1|at most 10,000 runs"):
         check_runs(settings, seeds, jobs)
+
+
+def test_a_name_with_a_comma_stands_in_quotes_that_are_no_part_of_it_and_a_number_is_a_name() -> None:
+    labels = read_grid(["a='DP, clipped',\"it's\""], "--label")
+    assert [one.labels["a"] for one in settings_of({"a": ["x", "y"]}, "spec", labels)] == ["DP, clipped", "it's"]
+    given = {"a": [1, 2]}
+    assert [one.labels["a"] for one in settings_of({"a": ["x", "y"]}, "spec", given)] == ["1", "2"]  # type: ignore[arg-type]

@@ -30,8 +30,8 @@ def sweep_command(options: argparse.Namespace) -> int:
     first = "".join(f"{wrapped(line)}\n\n" for line in [*said, *found.diverged()])
     answered(options, found.as_dict(), f"{first}{in_blocks(marked(found), 1 + max(1, len(grid)))}{best}")
     warn([found.warning])
-    found.publish(say)
-    say(f"Article: {found.out}/{{{','.join(name for name in found.article.files if (found.out / name).exists())}}}")
+    found.publish()
+    say(f"Article: {found.out}/{{{','.join(found.article.files)}}}")
     say(f"Caption: {found.article.caption}")
     return ended(found, found.section())
 
