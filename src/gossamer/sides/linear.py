@@ -9,7 +9,7 @@ import numpy as np
 
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.observers.sensitivity import Draw
-from gossamer.privacy.observers.system import STANDS, Combination, NotLinear
+from gossamer.privacy.observers.system import Combination, NotLinear
 from gossamer.privacy.tasks import Gradient, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
@@ -45,6 +45,10 @@ class LinearSides(BlankSides):
         """Count ``task``, and note whose it is."""
         return node, super().admit(node, task)
 
+    def amended(self, ticket: Any, task: Any) -> Any:
+        """Refuse rounds of local steps, as their answers are refused."""
+        return self._answer(ticket[0], task)
+
     def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         """Answers as combinations of noisy gradients."""
         return [SideAnswer(task.label(self._answer(node, task))) for node, task in tickets]
@@ -61,7 +65,7 @@ class LinearSides(BlankSides):
                 return self._recorded(node, task)
         raise NotLinear(
             "observers are told apart where gradients of a fixed clip have Gaussian noise, found "
-            f"{type(task).__name__} of {node}; {STANDS}"
+            f"{type(task).__name__} of {node}"
         )
 
     def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:

@@ -46,9 +46,10 @@ def test_ring_of_five_after_four_synchronous_steps(capsys, tmp_path):
     assert ("node:node-0", "node-0") not in pairs
 
 
-@pytest.mark.parametrize("name", ["gossip", "d_psgd", "muffliato"])
+@pytest.mark.parametrize("name", ["gossip", "d_psgd", "muffliato", "push_sum"])
 def test_coefficients_make_the_messages_of_the_run_itself(name):
-    nodes = {"name": name, "nodes": 4, "topology": "ring", "batch_size": 10}
+    topology = "directed_ring" if name == "push_sum" else "ring"
+    nodes = {"name": name, "nodes": 4, "topology": topology, "batch_size": 10}
     spec = gs.Experiment(
         dataset={"name": "digits"}, algorithm=nodes, privacy={"noise_multiplier": 1.0}, stop={"updates": 24}
     )
@@ -107,6 +108,10 @@ def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
     [
         ({"optimizer": "adam"}, "product of two vectors"),
         ({"name": "fedbuff", "topology": None, "updates_per_node": None}, "gradients of a fixed clip"),
+        (
+            {"name": "increasing", "topology": None, "batch_size": None, "updates_per_node": None},
+            "gradients of a fixed clip have Gaussian noise, found Round of node-",
+        ),
     ],
 )
 def test_what_is_not_linear_is_refused_in_a_line(capsys, tmp_path, changes, said):
@@ -116,4 +121,18 @@ def test_what_is_not_linear_is_refused_in_a_line(capsys, tmp_path, changes, said
     assert main(["account", "--observers", str(path)]) == 2
     error = capsys.readouterr().err
     assert said in error
+    assert "the guarantee against everyone stands" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--observers spec.yaml --delta 1e-3", "--delta is of releases, and --observers takes all from the spec"),
+        ("--observers spec.yaml --noise-multiplier 9", "--noise-multiplier is of releases"),
+        ("--steps 3 --delta 1e-5 --sampling-rate 1 --noise-multiplier 1 --in-draws 2", "--in-draws is for --observers"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(capsys, options, said):
+    assert main(["account", *options.split()]) == 2
+    assert said in capsys.readouterr().err

@@ -46,6 +46,16 @@ _OF = {
 _OF_SAMPLING = tuple(name for name, (other, _) in _OF.items() if other == "sampling")
 
 
+_OF_A_RUN = ("observer", "in_draws", "set", "out")
+_OF_RELEASES = ("steps", "delta", "rates", "profile", *_OF)
+
+
+def _leave_out(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if getattr(options, name):
+            raise CallerError(f"--{name.replace('_', '-')} {why}; leave it out")
+
+
 def _check_delta(options: argparse.Namespace) -> None:
     """Refuse releases without a delta, and one that says little."""
     if options.delta is None:
@@ -142,6 +152,7 @@ def account_command(options: argparse.Namespace) -> int:
     """Print the epsilon of releases, or what the observers of a run learn."""
     if options.observers is not None:
         return _observers(options)
+    _leave_out(options, _OF_A_RUN, "is for --observers, found none")
     relation = relation_of(options)
     _check_delta(options)
     check_options(options, *(_OF_SAMPLING if options.rates is not None else ()))
@@ -220,6 +231,7 @@ def _observers(options: argparse.Namespace) -> int:
     from gossamer.experiment.specs.spec_file import read_spec
     from gossamer.privacy.observers.sensitivity import Participation
 
+    _leave_out(options, _OF_RELEASES, "is of releases, and --observers takes all from the spec")
     path: Path = options.observers
     spec = path / "spec.yaml" if path.is_dir() else path
     with naming(spec):

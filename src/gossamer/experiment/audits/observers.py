@@ -20,7 +20,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
-from gossamer.privacy.observers.system import STANDS, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
+from gossamer.privacy.observers.system import Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.protocol.events import Received
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
@@ -69,7 +69,7 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
 
 def _row(vector: Any) -> FloatArray:
     if not isinstance(vector.values, Combination):
-        raise NotLinear(f"expected messages of noisy gradients alone, found {vector!r}; {STANDS}")
+        raise NotLinear(f"expected messages of noisy gradients alone, found {vector!r}")
     return vector.values.row
 
 

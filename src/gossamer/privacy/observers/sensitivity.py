@@ -17,7 +17,9 @@ model of |S| numbers or more attains. Two bounds certify it:
 Whoever takes part in some of the draws only has fewer rows in D. For a feasible lambda the sum over any allowed set of
 draws is an upper bound as well, and so are sums of the entries of |P_S| over it.
 
-Rank is not decided: directions that rounding has brought into the span of R enlarge P, so mu is never less for them.
+Rounding decides no rank. What a message has that those before it have not is either nothing but rounding, or far more,
+as a draw of its own is; where it lies between, as after many averages without a draw, P is taken to be all there is
+(and mu infinite, where noise and gradients are apart).
 
 References
 ----------
@@ -47,6 +49,8 @@ LOOSE = 1e-6
 _BLOCK = 64
 _ROUNDING = 1e-13
 """Relative error of a sum of products, a summand."""
+_CLEAR = 1e-6
+"""Part of a message from which on rounding leaves its direction as it is."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +121,14 @@ class View:
         Whether a gradient also moves what has no noise.
     draws : sequence of Draw
         Noisy gradients.
+    clear : bool
+        Whether rounding leaves no doubt of what the coordinates are.
     """
 
     moves: FloatArray
     escapes: npt.NDArray[np.bool_]
     draws: Sequence[Draw]
+    clear: bool = True
 
     def mu(self, own: Sequence[int], participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
         """Return bounds of the Gaussian differential privacy of the gradients ``own``, in the order of time.
@@ -137,7 +144,10 @@ class View:
         """
         if self.escapes[own].any():
             return Mu(math.inf, math.inf)
-        part = self.moves[own] * np.array([self.draws[number].moved for number in own])[:, None]
+        lengths = np.array([self.draws[number].moved for number in own])
+        if not self.clear:
+            return Mu(0.0, mu(np.diag(lengths**2), participation, loose).most)
+        part = self.moves[own] * lengths[:, None]
         return mu(part @ part.T, participation, loose)
 
 
@@ -145,25 +155,27 @@ def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw]) -> View:
     """Return the view of who sees ``rows``, coefficients [at most draws] in the order of time."""
     noisy = np.array([draw.noisy for draw in draws], bool)
     if noisy.all():  # noise is where gradients are, so the view is a projection
-        return View(span(rows, len(draws)), np.zeros(len(draws), bool), draws)
+        basis, clear = span(rows, len(draws))
+        return View(basis, np.zeros(len(draws), bool), draws, clear)
     seen = np.zeros((len(rows), len(draws)))
     for number, row in enumerate(rows):
         seen[number, : len(row)] = row
     u, s, _ = svd(seen[:, noisy], full_matrices=False, check_finite=False)
     kept = s > _ROUNDING * max(seen.shape) * s.max(initial=0.0)
+    unclear = (s[kept] < _CLEAR * s.max(initial=0.0)).any()
     u, s = u[:, kept], s[kept]
     left = np.linalg.norm(seen - u @ (u.T @ seen), axis=0)
     escapes = left > _ROUNDING * max(seen.shape) * np.abs(seen).max(initial=0.0)
-    return View(((u.T @ seen) / s[:, None]).T, escapes, draws)
+    return View(((u.T @ seen) / s[:, None]).T, escapes | unclear, draws)
 
 
-def span(rows: Sequence[FloatArray], draws: int) -> FloatArray:
-    """Return orthonormal columns [draws, rank] that span ``rows``, each [at most draws], to rounding.
+def span(rows: Sequence[FloatArray], draws: int) -> tuple[FloatArray, bool]:
+    """Return orthonormal columns [draws, rank] that span ``rows``, each [at most draws], and whether that is clear.
 
     Rows come in the order of time, so that early ones are short. A block of them is made orthogonal to all before,
     twice, and then in itself.
     """
-    basis, rank = np.zeros((draws, len(rows)), order="F"), 0
+    basis, rank, clear = np.zeros((draws, len(rows)), order="F"), 0, True
     for first in range(0, len(rows), _BLOCK):
         block = rows[first : first + _BLOCK]
         long = max(map(len, block))
@@ -175,11 +187,13 @@ def span(rows: Sequence[FloatArray], draws: int) -> FloatArray:
         for _ in range(2):
             columns -= before @ (before.T @ columns)
         own, r, _ = qr(columns, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
-        new = int(np.count_nonzero(np.abs(np.diag(r)) > _ROUNDING * draws**0.5))
+        lengths = np.abs(np.diag(r))
+        new = int(np.count_nonzero(lengths > _ROUNDING * draws**0.5))
+        clear &= not new or bool(lengths[new - 1] > _CLEAR)
         own = own[:, :new] - before @ (before.T @ own[:, :new])
         basis[:long, rank : rank + new] = own / np.linalg.norm(own, axis=0)
         rank += new
-    return basis[:, :rank]
+    return basis[:, :rank], clear
 
 
 def mu(gram: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:

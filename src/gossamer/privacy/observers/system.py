@@ -23,12 +23,12 @@ from gossamer.errors import SpecError
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, view_of
 from gossamer.vectors import Blank, Vector
 
-STANDS = "the guarantee against everyone stands"
-"""Words for what is left where no more can be said."""
-
 
 class NotLinear(SpecError):
     """Refusal of a run that is not linear in its noisy gradients."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; the guarantee against everyone stands")
 
 
 class Combination(Blank):

@@ -89,6 +89,23 @@ def test_what_has_no_noise_is_infinite_and_what_cancels_is_not():
     assert system.against("node:b")["a"].most == pytest.approx(0.5)  # one gradient of length 1 under noise of 2
 
 
+def test_what_rounding_leaves_unclear_is_no_smaller_than_it_is():
+    """Node 0 hears both neighbours on a ring of 101 after each average of 60, with one draw a node at the start.
+
+    What comes from 1 + t for the first time at step t has 3^-t in it, and so from the other side: in exact numbers the
+    messages are of full rank, and node 0 knows all gradients with their noise. To rounding, the far half is missing.
+    """
+    nodes, models, seen = 101, np.eye(101), []
+    for _ in range(60):
+        seen += [Seen(name(other), name(0), models[other]) for other in (1, nodes - 1)]
+        models = (models + np.roll(models, 1, axis=0) + np.roll(models, -1, axis=0)) / 3
+    draws = [Draw(name(owner), 1.0) for owner in range(nodes)]
+    for bounds in (
+        LinearSystem(draws, seen, dict.fromkeys(map(name, range(nodes)), np.zeros(0))).against("node:node-0").values()
+    ):
+        assert bounds.most >= 1.0 >= bounds.least
+
+
 def test_a_combination_is_linear_or_refused():
     one = Released(Combination(3, np.float32, np.array([1.0, 2.0])))
     two = Released(Combination(3, np.float32, np.array([0.5, 0.0, 4.0])))
