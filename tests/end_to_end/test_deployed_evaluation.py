@@ -24,9 +24,9 @@ from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.party.agreement import PartyOptions, PolicyBroken, accept
 from gossamer.deployment.party.data_side import DataHeld, planned_divergence
-from gossamer.deployment.party.reporting import evaluated
+from gossamer.deployment.party.reporting import evaluated, write_results
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.errors import BudgetSpent, CallerError, DataError
+from gossamer.errors import BudgetSpent, CallerError, DataError, SpecError
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
@@ -131,6 +131,22 @@ def test_a_party_that_dies_between_charge_and_release_has_lost_its_part(
     assert told["missing"] == ["node-0"]
 
 
+def test_nobody_puts_another_file_in_the_place_of_a_part_that_is_lost(
+    federation: LocalFederation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with party(federation) as (folder, held, host):
+        evaluated(folder, held, host)
+        folder.remove("evaluation.json")
+        assert "private_evaluation" not in write_results(folder, held.agreed, host, held, "")
+    assert main(["verify", "up/node-0/state"]) == 0
+    with party(federation, "node-1") as (other, held, host):
+        evaluated(other, held, host)
+    Path("up/node-0/state/evaluation.json").write_bytes(Path("up/node-1/state/evaluation.json").read_bytes())
+    capsys.readouterr()
+    assert main(["verify", "up/node-0/state"]) == 1
+    assert "evaluation.json is not what was released" in capsys.readouterr().out
+
+
 def test_a_party_that_dies_before_the_charge_releases_after_its_restart(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +176,16 @@ def test_the_owners_budget_counts_it(federation: LocalFederation, spec: dict[str
     rules = Path("up/node-0/policy.yaml")
     rules.write_text(re.sub(r"epsilon: .*\n +order: .*", "epsilon: 3", rules.read_text()))  # training takes 2.999
     with pytest.raises(PolicyBroken, match="epsilon"), party(federation):
+        pass
+
+
+def test_the_owners_least_noise_is_of_the_release_too(spec: dict[str, Any]) -> None:
+    """At epsilon 100 the noise multiplier is about 0.1, and training's is above 1."""
+    spec["evaluation"]["epsilon"] = 100
+    federation = LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
+    rules = Path("up/node-0/policy.yaml")
+    rules.write_text(rules.read_text().replace("smallest_noise_multiplier: 0.0", "smallest_noise_multiplier: 0.3"))
+    with pytest.raises(PolicyBroken, match="smallest_noise_multiplier"), party(federation):
         pass
 
 
@@ -218,6 +244,16 @@ def test_a_party_with_a_table_counts_its_groups_apart() -> None:
 def test_what_is_not_proved_is_refused(spec: dict[str, Any], changed: dict[str, Any], said: str) -> None:
     with pytest.raises(CallerError, match=said) as error:
         LocalFederation.found(parse_spec({**spec, **changed}), Path("up"), "mqtt://127.0.0.1:1")
+    assert "\n" not in str(error.value)
+
+
+def test_a_release_that_ledgers_would_count_as_one_of_training_is_refused(federation: LocalFederation) -> None:
+    """A histogram has 124 numbers, as many as a model of 123 features, and training may be one release of all rows."""
+    plan = federation.plan
+    assert plan.held_out is not None
+    same = replace(plan, held_out=replace(plan.held_out, kinds=plan.side("node-0").kinds))
+    with pytest.raises(SpecError, match="counted as one of training") as error:
+        same.counts("node-0")
     assert "\n" not in str(error.value)
 
 

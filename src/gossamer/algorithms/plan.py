@@ -649,7 +649,8 @@ class Plan:
         Raises
         ------
         SpecError
-            If held-out examples are told of by a party that is not held to numbers of releases by kind.
+            If held-out examples are told of by a party that is not held to numbers of releases by kind, or by releases
+            of the kind that training has.
         """
         charges = self.side(name).charges()
         found = None if charges is None else charges.counts
@@ -659,6 +660,11 @@ class Plan:
             raise SpecError(
                 "evaluation.release: private is deployed where each party's own releases are counted and have noise, "
                 f"which {name}'s are not: agents, members of masked sums and clients of a trusted server; leave it out"
+            )
+        if any(found.get(kind) for kind in self.held_out.kinds):
+            raise SpecError(
+                f"evaluation.epsilon: the release of {name}'s held-out examples would be counted as one of training, "
+                "which has the same noise on as many numbers; say another"
             )
         return Counter(found) + Counter(self.held_out.kinds)
 

@@ -25,7 +25,7 @@ def verify_command(options: argparse.Namespace) -> int:
         if missing := _missing(place, options.guarantee):
             raise Unreadable(missing)
         found = verify(place, options.guarantee)
-        if place.is_dir() and (wrong := _other_evaluation(place)):
+        if place.is_dir() and (wrong := _other_evaluation(place, found["key"])):
             found |= {"wrong": [*found["wrong"], wrong], "follows": False}
     except Unreadable as why:
         receipts = place / RECEIPTS if place.is_dir() else place
@@ -55,11 +55,12 @@ def _missing(place: Path, guarantee: Path | None) -> str | None:
     return None
 
 
-def _other_evaluation(folder: Path) -> str | None:
-    """Reason why released histograms are not those that the receipts end with; None if they are, or end with none."""
+def _other_evaluation(folder: Path, key: str | None) -> str | None:
+    """Reason why released histograms are not those that the receipts end with; None if they are, or nobody signed."""
     last = (json.loads(line) for line in (folder / RECEIPTS).read_text("utf-8").splitlines()[-2:])
     digest, file = next((one["evaluation"] for one in last if "evaluation" in one), None), folder / FILE
-    if digest is None or (file.is_file() and sha256(file.read_bytes()).hexdigest() == digest):
+    found = sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+    if found == digest or key is digest is None:
         return None
     return f"{FILE} is not what was released by these receipts, or is missing; ask the party for its copy"
 

@@ -437,8 +437,8 @@ def _read(content: bytes, options: PartyOptions, identity: Identity, policy: Own
 
 def asked(agreed: Agreed, data: str | None = None) -> Asked:
     """Return what an invitation asks of the data's owner; ``data`` is the data set's name in the policy."""
-    plan, spec = agreed.plan, agreed.prepared.experiment
-    me, law = agreed.me, plan.mechanisms[agreed.me.name]
+    plan, spec, me = agreed.plan, agreed.prepared.experiment, agreed.me
+    laws = [plan.mechanisms[me.name], *(kind.mechanism for kind in (plan.held_out.kinds if plan.held_out else ()))]
     clip, side, peers = spec.privacy.clip, plan.side(me.name), agreed.invitation.peers
     counted_on = side.trusted.counts_on(me.name)
     return Asked(
@@ -449,7 +449,7 @@ def asked(agreed: Agreed, data: str | None = None) -> Asked:
         organiser=agreed.invitation.organiser,
         private=spec.private,
         clip=clip.bound if isinstance(clip, FixedClip) else None,
-        noise_multiplier=None if law.normal is None else law.normal.noise_multiplier,
+        noise_multiplier=min((law.normal.noise_multiplier for law in laws if law.normal is not None), default=None),
         epsilon=_epsilon(agreed),
         delta=spec.delta,
         relation=spec.privacy.relation,
