@@ -303,7 +303,9 @@ def _without_width(kinds: list[dict[str, dict[str, Any]]], counts: Sequence[Mapp
     most, however alike the rows of a person are: so the interval of a share of 1 begins where that of Clopper and
     Pearson (Biometrika 26, 1934) does for n rows. An area under the curve of 1 is a share of pairs, as many of them
     independent as have no person in common; and a mean over classes is no less than in one of them. Ends of a mean of
-    shares are as far off as those of its parts together (G. Zou and A. Donner, Statistics in Medicine 27, 2008).
+    shares are as far off as those of its parts together (G. Zou and A. Donner, Statistics in Medicine 27, 2008); where
+    persons are of several classes, so that parts depend on each other, as those one after another: if the mean is below
+    that end, then one part is below its own.
     """
     whole, *classes = kinds
     for figures, many in zip(classes or kinds, counts):
@@ -315,8 +317,11 @@ def _without_width(kinds: list[dict[str, dict[str, Any]]], counts: Sequence[Mapp
     known = [part for part in parts if part["value"] is not None]
     balanced, ends = whole["balanced_accuracy"], [part["interval"] for part in known]
     if balanced["interval"] is not None and len({*balanced["interval"]}) == 1 and all(ends):
-        off = [math.hypot(*(part["value"] - part["interval"][end] for part in known)) / len(known) for end in (0, 1)]
-        balanced["interval"] = [balanced["value"] - off[0], balanced["value"] + off[1]]
+        of = [many["sensitivity"] for many in counts] if classes else [counts[0][name] for name in _AT_LOOKS[:2]]
+        order = 2 if sum(of) == counts[0]["accuracy"] else 1
+        off = [[abs(part["value"] - part["interval"][end]) for part in known] for end in (0, 1)]
+        low, high = (float(np.linalg.norm(one, order)) / len(known) for one in off)
+        balanced["interval"] = [balanced["value"] - low, balanced["value"] + high]
 
 
 def _exact(figures: dict[str, dict[str, Any]], counts: Mapping[str, int]) -> None:

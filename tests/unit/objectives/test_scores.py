@@ -270,6 +270,17 @@ def test_a_share_of_all_has_the_interval_of_clopper_and_pearson() -> None:
     assert low < 1 - (1 - exact.low) / 2 < high == 1
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_balanced_accuracy_of_persons_of_all_classes_is_as_uncertain_as_they_are(classes: int) -> None:
+    """If persons are right in all their rows or in none, all 10 are with p^10: the interval is that of 10 of 10."""
+    persons, truth = np.repeat(np.arange(10), classes), np.tile(np.arange(classes), 10)
+    scores = 2.0 * truth[:, None] - 1 if classes == 2 else np.eye(classes)[truth]
+    names = [str(one) for one in range(classes)]
+    exact = binomtest(10, 10).proportion_ci(0.95, "exact")
+    found = ScoredSample(scores, truth, names, None, persons).assess()["figures"]
+    assert found["balanced_accuracy"]["interval"] == pytest.approx([exact.low, 1], rel=1e-9)
+
+
 def test_a_perfect_rank_of_very_few_rows_is_no_gain() -> None:
     """Five pairs are all ranked rightly by chance in 1 of 32 cases, six in 1 of 64."""
     for many, better in ((5, False), (6, True)):

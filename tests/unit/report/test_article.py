@@ -181,12 +181,14 @@ def test_the_page_begins_with_means_and_single_runs_are_folded(swept: Path, tmp_
     assert "Means over seeds" not in (tmp_path / "report.html").read_text()
 
 
-def test_a_report_goes_to_a_folder_that_can_be_made_or_nothing_is_read(
+def test_a_report_goes_to_a_folder_that_can_be_made_and_is_made_for_what_can_be_shown(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
     assert main(["report", str(swept), "--out", str(tmp_path / "file" / "x")]) == 2
     assert "cannot make this folder (Not a directory); choose another --out" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "nothing"), "--out", str(tmp_path / "new")]) == 2
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"runs": [], "means": [1], "caption": ""}'])

@@ -28,14 +28,15 @@ def report_command(options: argparse.Namespace) -> int:
             return 0
     if options.card and len(options.dir) > 1:
         raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
-    folder = options.out or options.dir[0]
+    folder, page = options.out or options.dir[0], None
     if options.out is not None:
+        page = page_of(options.dir, options.public)  # what cannot be shown is refused before a folder is made for it
         try:
             make_own_folder(folder)
         except OSError as error:
             raise CallerError(f"{folder}: cannot make this folder ({error.strerror}); choose another --out") from None
     with held(folder):
-        page = page_of(options.dir, options.public)
+        page = page or page_of(options.dir, options.public)
         if options.card:  # what has no model is refused before anything is written
             print(write_model_card(read_records(options.dir)[0], folder, public=options.public))
         print(write_page(page, folder))
