@@ -130,7 +130,8 @@ def test_figures_of_declared_groups_stand_on_card_and_page_and_in_public_only_re
     """Those of `evaluate --by` for the same rows, which are the reference; with a release also those of histograms."""
     pytest.importorskip("jinja2")
     dataset = yaml.safe_load(spec(tmp_path).read_text())["dataset"] | {"test_path": "wards.csv"}
-    for name, more in (("exact", {}), ("released", {"release": "private", "epsilon": 5})):
+    released = {"release": "private", "epsilon": 5}
+    for name, more in (("exact", {}), ("released", released), ("together", {**released, "by": "federation"})):
         there = spec(tmp_path, dataset=dataset, evaluation={"group": "sex", **more}, privacy={})
         out = tmp_path / name
         assert main(["run", str(there), "--out", str(out)]) == 0
@@ -147,8 +148,9 @@ def test_figures_of_declared_groups_stand_on_card_and_page_and_in_public_only_re
         assert main(["report", str(out), "--card", "--public"]) == 0
         card, page = ((out / file).read_text() for file in ("model-card.md", "report.html"))
         assert cell not in card + page
-        assert ("| sex=f |" in card) is (name == "released")
-        assert ("sex=f" in page) is (name == "released")
+        assert ("| sex=f |" in card) is (name != "exact")
+        assert ("sex=f" in page) is (name != "exact")
+        assert ("Of the sum of all parties' histograms, released once" in card) is (name == "together")
 
 
 def test_words_change_no_run(tmp_path: Path) -> None:

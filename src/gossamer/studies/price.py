@@ -155,7 +155,7 @@ CALLED: Mapping[str, str] = {
 }
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Price(Study):
     """Variants of a federation, and what came of them.
 

@@ -251,7 +251,7 @@ def nobody(line: str) -> None:
     """Hear nothing."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Study(ABC):
     """Runs of several settings, each with several seeds: a sweep, or a price.
 
@@ -280,6 +280,17 @@ class Study(ABC):
     errors: dict[Path, str] = field(default_factory=dict)
     done: set[Path] = field(default_factory=set)
     scores: dict[str, Scores] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """The study in a line, and one for each setting with its score."""
+        figures = {
+            name: (one.called, *map(one.figures().get, ("score", "+-", "epsilon"))) for name, one in self.scores.items()
+        }
+        said = [
+            f"  {name}: {what} {mean} +- {off}, epsilon {proved}" for name, (what, mean, off, proved) in figures.items()
+        ]
+        head = f"{type(self).__name__} in {self.out}, {len(self.finished)} of {counted(len(self.runs), 'run')} finished"
+        return "\n".join([head, *said])
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:

@@ -75,10 +75,21 @@ def read_grid(texts: Sequence[str], option: str = "--grid") -> dict[str, list[st
 
 def as_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
     """The same from Python's values: texts stand for themselves, others are written as YAML takes them."""
+    if not isinstance(grid, Mapping):
+        raise SpecError(f"grid: expected lists of values by key, found {shortened(grid)}")
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise SpecError(f"grid: expected a list of values for {key}, found {shortened(values)}")
-    return {key: [value if isinstance(value, str) else json.dumps(value) for value in grid[key]] for key in grid}
+    return {key: [value if isinstance(value, str) else _written(key, value) for value in grid[key]] for key in grid}
+
+
+def _written(key: str, value: Any) -> str:
+    try:  # settings such as `Gossip`, and numbers of NumPy
+        return json.dumps(
+            value, default=lambda one: one.model_dump(mode="json") if hasattr(one, "model_dump") else one.item()
+        )
+    except (TypeError, AttributeError, ValueError):
+        raise SpecError(f"grid: expected values of {key} as a spec has them, found {shortened(value)}") from None
 
 
 def settings_of(
@@ -170,7 +181,7 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-@dataclass
+@dataclass(repr=False)
 class Sweep(Study):
     """A sweep and what came of it.
 

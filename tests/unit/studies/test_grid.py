@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gossamer as gs
 from gossamer.errors import SpecError
 from gossamer.studies.study import check_runs
 from gossamer.studies.sweep import as_grid, read_grid, settings_of
@@ -109,3 +111,14 @@ def test_a_name_with_a_comma_stands_in_quotes_that_are_no_part_of_it_and_a_numbe
     assert [one.labels["a"] for one in settings_of({"a": ["x", "y"]}, "spec", labels)] == ["DP, clipped", "it's"]
     given = {"a": [1, 2]}
     assert [one.labels["a"] for one in settings_of({"a": ["x", "y"]}, "spec", given)] == ["1", "2"]  # type: ignore[arg-type]
+
+
+def test_settings_and_numbers_of_numpy_are_values_and_what_is_no_value_is_refused() -> None:
+    grid = as_grid({"algorithm": [gs.Gossip(nodes=3), gs.FedAvg()], "algorithm.batch_size": [np.int64(8)]})
+    assert [yaml.safe_load(text)["name"] for text in grid["algorithm"]] == ["gossip", "fedavg"]
+    assert yaml.safe_load(grid["algorithm"][0])["nodes"] == 3
+    assert grid["algorithm.batch_size"] == ["8"]
+    with pytest.raises(SpecError, match="expected values of a as a spec has them"):
+        as_grid({"a": [object()]})
+    with pytest.raises(SpecError, match="expected lists of values by key"):
+        as_grid(["a"])  # type: ignore[arg-type]
