@@ -32,7 +32,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import LinkSettings, World
 from gossamer.sides import machine as data_side
-from gossamer.topology.graphs import build_graph, parse_topology
+from gossamer.topology.topologies import build_graph, parse_topology
 from gossamer.vectors import Public, Released
 
 SIZE = 60

@@ -39,7 +39,8 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import World
 from gossamer.sides.pool import BlankSides
-from gossamer.topology.graphs import Ring, build_graph
+from gossamer.topology.kinds import Ring
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Blank, Public
 
 MOST_US, MOST_RATIO = 25.0, 1.2

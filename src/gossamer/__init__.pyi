@@ -83,13 +83,13 @@ from gossamer.studies.price import Price as Price
 from gossamer.studies.price import price as price
 from gossamer.studies.sweep import Sweep as Sweep
 from gossamer.studies.sweep import sweep as sweep
-from gossamer.topology.graphs import OwnTopology as OwnTopology
 from gossamer.topology.graphs import bipartite_split as bipartite_split
-from gossamer.topology.graphs import build_graph as build_graph
+from gossamer.topology.kinds import OwnTopology as OwnTopology
 from gossamer.topology.mixing import metropolis as metropolis
 from gossamer.topology.mixing import pairwise_expectation as pairwise_expectation
 from gossamer.topology.mixing import rho as rho
 from gossamer.topology.mixing import spectral_gap as spectral_gap
+from gossamer.topology.topologies import build_graph as build_graph
 from gossamer.trained.model import Model as Model
 from gossamer.trained.model import Predictions as Predictions
 from gossamer.trained.model import load_model as load_model

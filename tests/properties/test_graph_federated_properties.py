@@ -33,7 +33,8 @@ from gossamer.sides.plan import ClientUpdate, SidePlan
 from gossamer.sides.plan import StreamPlan as SideStream
 from gossamer.sides.pool import Pool, open_pool
 from gossamer.sides.samples import ShardRows
-from gossamer.topology.graphs import Graph, build_graph
+from gossamer.topology.graphs import Graph
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Public
 
 FEATURES, SHARD, SEED = 3, 12, 11

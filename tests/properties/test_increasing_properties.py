@@ -30,7 +30,8 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
-from gossamer.topology.graphs import Ring, build_graph
+from gossamer.topology.kinds import Ring
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Public, Released, spread
 
 SIZE = 7

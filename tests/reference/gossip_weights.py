@@ -23,7 +23,7 @@ from gossamer.randomness import stream
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.world import World
 from gossamer.sides.machine import SideAnswer
-from gossamer.topology.graphs import build_graph, parse_topology
+from gossamer.topology.topologies import build_graph, parse_topology
 from gossamer.vectors import Public, Released
 
 Weights = npt.NDArray[np.float64]

@@ -22,7 +22,7 @@ from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, Rec
 from gossamer.protocol.messages import decode_message, encode_message
 from gossamer.protocol.node import Effects, Node, state_of
 from gossamer.randomness import stream
-from gossamer.topology.graphs import build_graph
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Confined, Public, Released
 
 CLIP = 2.0

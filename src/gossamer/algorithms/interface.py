@@ -24,8 +24,10 @@ from gossamer.algorithms.sample_planning import check_samples, plan_samples
 from gossamer.privacy.clipping import ClipSettings, FixedClip
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.node import Node
-from gossamer.topology.graphs import Graph, Ring, Topology
+from gossamer.topology.graphs import Graph
+from gossamer.topology.kinds import Ring
 from gossamer.topology.mixing import Matrix
+from gossamer.topology.topologies import Topology
 from gossamer.vectors import Confined, Model
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.sides.machine import SideAnswer
 from gossamer.sides.pool import BlankSides
-from gossamer.topology.graphs import build_graph
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import LARGEST_VALUE, Blank, Confined, Public, Released, Sendable, Vector
 
 SIZE = 11

@@ -1,4 +1,4 @@
-"""Directed graphs that may change from step to step: the arcs (sender, receiver) of each step, in turn.
+"""Directed graphs that may change from step to step: their settings, and the arcs of each step, in turn.
 
 Steps follow each other again and again, so that whatever stands in one of them comes back. What is passed on reaches
 everybody if the graph of all arcs together is strongly connected.
@@ -12,33 +12,21 @@ exponential graph of one peer).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
+from pydantic import Field
 from scipy.sparse import csgraph
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import TopologyError
+from gossamer.topology.graphs import Names, both_ways
+from gossamer.topology.kinds import OwnTopology, circulant, read_edges
 
 _LISTED = 5
 """Most nodes that an error message names."""
-
-
-def both_ways(pairs: IndexArray) -> IndexArray:
-    """Arcs [2 edges, 2] of undirected edges."""
-    return np.concatenate([pairs, pairs[:, ::-1]])
-
-
-def one_peer_exponential(nodes: int) -> list[IndexArray]:
-    """Arcs from i to i + 2^k, modulo the number of nodes, for k = 0, 1, ... in turn: one peer a step."""
-    starts = np.arange(nodes)
-    return [np.stack([starts, (starts + (1 << k)) % nodes], axis=1) for k in range((nodes - 1).bit_length())]
-
-
-def random_matchings(nodes: int, steps: int, generator: np.random.Generator) -> list[IndexArray]:
-    """Pairs of nodes that exchange both ways, drawn anew for each step; of an odd number one node is left out of it."""
-    paired = nodes - nodes % 2
-    return [both_ways(generator.permutation(nodes)[:paired].reshape(-1, 2)) for _ in range(steps)]
 
 
 def require_strongly_connected(nodes: int, steps: Sequence[IndexArray], names: Sequence[str] | None) -> None:
@@ -71,3 +59,57 @@ def require_strongly_connected(nodes: int, steps: Sequence[IndexArray], names: S
         f"a directed graph must be strongly connected, over all its steps together; {', '.join(told)}{more}: add arcs "
         "to and from them"
     )
+
+
+class Directed(OwnTopology):
+    """Base of graphs whose edges are not used both ways all the time."""
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        """Arcs (sender, receiver) of each step in turn, [arcs, 2]."""
+        raise NotImplementedError
+
+
+class DirectedRing(Directed):
+    """Node i sends to i + 1, modulo the number of nodes."""
+
+    name: Literal["directed_ring"] = "directed_ring"
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return [circulant(nodes, [1])]
+
+
+class Arcs(Directed):
+    """Arcs read from a text file like ``edges``: the first node of a line sends to the second."""
+
+    name: Literal["arcs"] = "arcs"
+    path: Path
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        return [read_edges(self.path, nodes, names)]
+
+
+class OnePeerExponential(Directed):
+    """Node i sends to i + 2^k, modulo the number of nodes, with another k in each step: one peer at a time."""
+
+    name: Literal["one_peer_exponential"] = "one_peer_exponential"
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        starts = np.arange(nodes)
+        return [np.stack([starts, (starts + (1 << k)) % nodes], axis=1) for k in range((nodes - 1).bit_length())]
+
+
+class RandomMatchings(Directed):
+    """Pairs of nodes exchange both ways, drawn anew for each step; of an odd number one node is left out of it.
+
+    Attributes
+    ----------
+    steps : int
+        Number of steps that are drawn; they follow each other again and again.
+    """
+
+    name: Literal["random_matchings"] = "random_matchings"
+    steps: int = Field(default=32, ge=1, le=10_000)
+
+    def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
+        paired = nodes - nodes % 2
+        return [both_ways(generator.permutation(nodes)[:paired].reshape(-1, 2)) for _ in range(self.steps)]

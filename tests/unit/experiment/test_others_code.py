@@ -19,14 +19,14 @@ from gossamer.errors import SpecError
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec import of_others
 from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
-from gossamer.topology.graphs import KIND as TOPOLOGIES
-from gossamer.topology.graphs import build_graph
+from gossamer.topology.topologies import KIND as TOPOLOGIES
+from gossamer.topology.topologies import build_graph
 
 TREE = """
 from typing import Literal
 import numpy as np
 from pydantic import Field
-from gossamer.topology.graphs import OwnTopology
+from gossamer.topology.kinds import OwnTopology
 
 class Tree(OwnTopology):
     name: Literal["tree"] = "tree"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from scipy.stats import binom, chi2
 
 from gossamer.errors import SpecError, TopologyError
-from gossamer.topology.graphs import (
+from gossamer.topology.kinds import (
     Complete,
     ErdosRenyi,
     Exponential,
@@ -20,10 +20,8 @@ from gossamer.topology.graphs import (
     Ring,
     SmallWorld,
     Star,
-    Topology,
-    build_graph,
-    parse_topology,
 )
+from gossamer.topology.topologies import Topology, build_graph, parse_topology
 
 
 def build(settings, nodes, seed=0, names=None):

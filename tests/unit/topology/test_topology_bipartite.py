@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology.graphs import DroppedEdges, Graph, Regular, bipartite_split, build_graph
+from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
+from gossamer.topology.kinds import Regular
+from gossamer.topology.topologies import build_graph
 
 
 def build(settings, nodes):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gossamer.errors import TopologyError
-from gossamer.topology.graphs import EdgeList, build_graph
+from gossamer.topology.kinds import EdgeList
+from gossamer.topology.topologies import build_graph
 
 
 @pytest.fixture

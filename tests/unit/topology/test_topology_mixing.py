@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from scipy.sparse import linalg
 
 from gossamer.errors import TopologyError
-from gossamer.topology.graphs import Graph, GridTopology, bipartite_split, build_graph
+from gossamer.topology.graphs import Graph, bipartite_split
+from gossamer.topology.kinds import GridTopology
 from gossamer.topology.mixing import (
     check_connected,
     check_doubly_stochastic,
@@ -17,6 +18,7 @@ from gossamer.topology.mixing import (
     rho,
     spectral_gap,
 )
+from gossamer.topology.topologies import build_graph
 
 
 def build(settings, nodes):

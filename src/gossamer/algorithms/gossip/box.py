@@ -50,8 +50,10 @@ from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Ahead, Hand, Stream
-from gossamer.topology.graphs import DroppedEdges, Graph, Ring, Topology, bipartite_split
+from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
+from gossamer.topology.kinds import Ring
 from gossamer.topology.mixing import Matrix, pairwise_expectation
+from gossamer.topology.topologies import Topology
 
 
 class Settings(LearnerSettings):

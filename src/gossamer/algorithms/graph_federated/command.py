@@ -24,8 +24,8 @@ from gossamer.files import read_text
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.streams.correlated_noise import Temporal
 from gossamer.privacy.streams.graph_bounds import GradientAt, UpdateBound
-from gossamer.topology.graphs import build_graph
 from gossamer.topology.mixing import Matrix, metropolis, rho
+from gossamer.topology.topologies import build_graph
 
 _DESCRIPTION = """Choose the noise of graph federated learning from public constants. No data is read. For (epsilon,
 delta) of all rounds together, every correlation over rounds (independent, random_walk, banded, sqrt_toeplitz) gets the

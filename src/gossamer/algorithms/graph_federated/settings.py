@@ -17,8 +17,10 @@ from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.tasks import LocalQuery
 from gossamer.randomness import Stream, stream
 from gossamer.section import Composite, bare
-from gossamer.topology.graphs import Graph, Ring, Topology
+from gossamer.topology.graphs import Graph
+from gossamer.topology.kinds import Ring
 from gossamer.topology.mixing import check_connected, check_doubly_stochastic, metropolis
+from gossamer.topology.topologies import Topology
 
 if TYPE_CHECKING:
     from gossamer.sides.secure_unit import SecureUnit

@@ -44,7 +44,8 @@ from gossamer.protocol.effects import Send
 from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.topology.graphs import OnePeerExponential, Topology
+from gossamer.topology.directed import OnePeerExponential
+from gossamer.topology.topologies import Topology
 from gossamer.vectors import Public, Released, shifted, stepped
 
 WHOLE = 1 << 40

@@ -44,8 +44,10 @@ from gossamer.algorithms.nodes import LearnerSettings
 from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.topology.graphs import Graph, Ring, Topology
+from gossamer.topology.graphs import Graph
+from gossamer.topology.kinds import Ring
 from gossamer.topology.mixing import Matrix, metropolis, spectral_gap
+from gossamer.topology.topologies import Topology
 from gossamer.vectors import Model, Public, Released, shifted, stepped
 
 

@@ -42,8 +42,9 @@ from gossamer.sides.machine import Side
 from gossamer.sides.pool import Machine, Pool, open_pool
 from gossamer.sides.receipts import Noting
 from gossamer.sides.samples import ShardRows
-from gossamer.topology.graphs import Graph, build_graph
+from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import rho
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Blank, Public
 
 if TYPE_CHECKING:

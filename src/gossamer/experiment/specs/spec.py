@@ -34,7 +34,7 @@ from gossamer.privacy.tasks import TrainingQuery
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
 from gossamer.section import Kind, Registered, Section, bare, used
-from gossamer.topology.graphs import KIND as TOPOLOGIES
+from gossamer.topology.topologies import KIND as TOPOLOGIES
 from gossamer.trained.about import AboutSettings
 
 _LONGEST = 86400

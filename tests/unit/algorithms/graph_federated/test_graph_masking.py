@@ -31,7 +31,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import LinkSettings, World
 from gossamer.sides.pool import BlankSides
-from gossamer.topology.graphs import build_graph
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Blank, Confined, Masked, Public, Released
 
 AGENTS = 4

@@ -26,7 +26,7 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
-from gossamer.topology.graphs import build_graph
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Public, Released
 
 ETA = 0.25

@@ -29,8 +29,9 @@ from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings, World
 from gossamer.testing.contracts import FixedAnswers
-from gossamer.topology.graphs import Complete, LineTopology, Ring, Star, build_graph
+from gossamer.topology.kinds import Complete, LineTopology, Ring, Star
 from gossamer.topology.mixing import metropolis
+from gossamer.topology.topologies import build_graph
 from gossamer.vectors import Public, Released
 
 SIZE, ETA = 7, 0.25
