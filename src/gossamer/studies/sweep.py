@@ -98,7 +98,8 @@ def settings_of(
     """Every combination, the values of the last key varying fastest; one named ``otherwise`` where the grid is empty.
 
     Values are called by their ``labels``, by key in the order of the values; by default a section is called by its
-    name, and any other value is what it is.
+    name, and any other value is what it is. Folders are called by the latter where it tells values apart, so that runs
+    which are there stay those of a setting that is called otherwise, and nothing is released again.
 
     Raises
     ------
@@ -114,7 +115,8 @@ def settings_of(
     found = []
     for places in itertools.product(*(range(len(values)) for values in grid.values())):
         given, named = ({key: of[key][place] for key, place in zip(grid, places, strict=True)} for of in (grid, called))
-        found.append(Setting(setting_name({k: _in_a_name(v) for k, v in named.items()}) or otherwise, given, named))
+        words = {key: _words(grid[key], called[key])[place] for key, place in zip(grid, places, strict=True)}
+        found.append(Setting(setting_name(words) or otherwise, given, named))
     return found
 
 
@@ -125,7 +127,9 @@ def _labels(key: str, values: Sequence[str], chosen: Sequence[str] | None) -> Se
     if chosen is not None and (len(chosen) != len(values) or not all(chosen)):
         raise SpecError(f"--label: expected a name for each of the {len(values)} values of {key}, found {chosen}")
     called = [_name_of(value) for value in values] if chosen is None else chosen
-    words = [_in_a_name(label) for label in called]
+    words = _words(values, called)
+    if len({*called}) < len(called):
+        words = called
     if twice := [place for place, word in enumerate(words) if word in words[:place]]:
         one, other = words.index(words[twice[0]]), twice[0]
         raise SpecError(
@@ -133,6 +137,12 @@ def _labels(key: str, values: Sequence[str], chosen: Sequence[str] | None) -> Se
             f"{words[other]}; give their names: --label {key}=A,B,..."
         )
     return called
+
+
+def _words(values: Sequence[str], called: Sequence[str]) -> Sequence[str]:
+    """Return values' own names as names of folders have them, or where two are the same what they are ``called``."""
+    own = [_in_a_name(_name_of(value)) for value in values]
+    return own if len({*own}) == len(own) else [_in_a_name(label) for label in called]
 
 
 def _name_of(value: str) -> str:

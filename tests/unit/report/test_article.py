@@ -158,7 +158,7 @@ def test_one_command_makes_tables_and_a_figure(swept: Path) -> None:
     ]
     areas = []
     for seed in (0, 1):
-        summary = json.loads((swept / f"algorithm=D-PSGD,budget.epsilon=10-seed{seed}/summary.json").read_text())
+        summary = json.loads((swept / f"algorithm=d_psgd,budget.epsilon=10-seed{seed}/summary.json").read_text())
         areas.append(summary["scores"]["figures"]["auroc"]["value"])
     assert float(rows[3]["mean"]) == pytest.approx(sum(areas) / 2)
     assert [bool(row["p"]) for row in rows] == [True, True, False, False]

@@ -49,7 +49,12 @@ def test_settings_are_called_as_labels_say() -> None:
     grid = read_grid(["a=ring,{name: regular, degree: 4}"])
     one, other = settings_of(grid, "spec", read_grid(["a=A(DP)2SGD,4 regular"], "--label"))
     assert (one.labels["a"], other.labels["a"]) == ("A(DP)2SGD", "4 regular")
-    assert (one.name, other.name) == ("a=A-DP-2SGD", "a=4-regular")
+    assert (one.name, other.name) == ("a=ring", "a=regular")  # whatever they are called, runs are those that are there
+    alike = read_grid(["a={name: regular, degree: 2},{name: regular, degree: 4}"])
+    names = [one.name for one in settings_of(alike, "spec", read_grid(["a=A(DP)2SGD,4 regular"], "--label"))]
+    assert names == ["a=A-DP-2SGD", "a=4-regular"]
+    with pytest.raises(SpecError, match="would both be called same"):
+        settings_of(grid, "spec", {"a": ["same", "same"]})
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,10 @@ def test_what_is_finished_is_not_run_again(spec: Path, whole: Path, monkeypatch:
     monkeypatch.setattr(studied, "run", never)
     told: list[str] = []
     sweep(spec, GRID, out=whole, seeds=2, tell=told.append)
-    assert told == ["finished before: 4 of 4 runs"]
+    named = sweep(spec, GRID, out=whole, seeds=2, labels={"algorithm.batch_size": ["small", "large"]}, tell=told.append)
+    assert told == ["finished before: 4 of 4 runs"] * 2  # other names are no reason to release anything again
+    assert [one.labels["algorithm.batch_size"] for one in named.article.means] == ["small", "large"]
+    sweep(spec, GRID, out=whole, seeds=2)
 
 
 def test_a_run_that_is_begun_again_has_its_own_noise_and_is_no_second_release(spec: Path, tmp_path: Path) -> None:
