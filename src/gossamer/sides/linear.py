@@ -28,6 +28,8 @@ class LinearSides(BlankSides):
         Relation of data sets that are told apart with difficulty.
     l2 : float
         Strength of the regulariser, whose gradient at a model follows from that.
+    rows : int
+        Most examples of a person, all of which move a gradient.
 
     Attributes
     ----------
@@ -35,10 +37,10 @@ class LinearSides(BlankSides):
         Noisy gradients so far.
     """
 
-    def __init__(self, plans: Mapping[str, SidePlan], relation: NeighboringRelation, l2: float) -> None:
+    def __init__(self, plans: Mapping[str, SidePlan], relation: NeighboringRelation, l2: float, rows: int) -> None:
         super().__init__()
         self.draws: list[Draw] = []
-        self._plans, self._relation, self._l2 = plans, relation, l2
+        self._plans, self._relation, self._l2, self._rows = plans, relation, l2, rows
         self._streams: dict[str, list[Combination]] = {}
 
     def admit(self, node: str, task: Any) -> Any:
@@ -57,10 +59,10 @@ class LinearSides(BlankSides):
         match task:
             case Gradient() if (normal := task.query.mechanism.normal) is not None and not task.query.count_share:
                 deviation = normal.standard_deviation / (task.query.normaliser * task.query.unit)
-                gradient = self._drawn(task, deviation, Draw(node, normal.mu(self._relation)))
+                gradient = self._drawn(task, deviation, Draw(node, self._rows * normal.mu(self._relation)))
                 return gradient + task.model.values * self._l2 if self._l2 else gradient
             case LocalUpdate(query=LocalQuery()):
-                return self._drawn(task, 1.0, Draw(node, 2.0 * task.query.reach, noisy=False))
+                return self._drawn(task, 1.0, Draw(node, 2.0 * self._rows * task.query.reach, noisy=False))
             case Release():
                 return self._recorded(node, task)
         raise NotLinear(

@@ -250,11 +250,13 @@ def _observers(options: argparse.Namespace) -> int:
 def _told(found: NetworkPrivacy) -> str:
     """Say what the figures below are, and what they are not."""
     told = found.guarantee
+    figure = f"({rounded_up(told.epsilon)}, {told.delta:g})-differential privacy"
     return wrapped(
-        f"Guarantee: ({rounded_up(told.epsilon)}, {told.delta:g})-differential privacy for each {told.unit}, against "
+        f"Guarantee: {figure if math.isfinite(told.epsilon) else 'none'} for each {told.unit}, against "
         f"{told.observer}.\n"
-        "Below is what single observers learn if gradients stay as they are whatever one example is (gradients_fixed). "
-        "It is not amplified by sampling, and no guarantee: in training, later gradients follow from earlier ones."
+        "Below is what single observers learn of one of them if all other gradients stay as they are (gradients_fixed)"
+        f"{' and noise is secret' if told.would_be else ''}. It is not amplified by sampling, and no guarantee: in "
+        "training, later gradients follow from earlier ones."
     )
 
 

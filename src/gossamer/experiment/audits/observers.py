@@ -12,8 +12,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
+from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
+from gossamer.errors import SpecError
 from gossamer.experiment.preparation.ending import Observer, drive, few_collections
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
@@ -46,10 +48,15 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
     NotLinear
         If they are not linear in them.
     """
+    if spread(prepared.experiment, prepared.holdings):
+        raise NotLinear(
+            "observers are told apart where all examples of a person are at one node, found some at several"
+        )
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
     start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0))
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
-    sides = LinearSides(plan.sides, prepared.experiment.privacy.relation, prepared.objective.l2)
+    spec = prepared.experiment
+    sides = LinearSides(plan.sides, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person)
     seen: list[Seen] = []
 
     def watch(step: TraceStep) -> None:
@@ -131,7 +138,10 @@ class NetworkPrivacy:
             some = wanted[first : first + each]
             near: frozenset[str] = frozenset().union(*(members[one] for one in some))
             everywhere = any(not members[one] for one in some)
-            system = linear_system(prepared, plan, None if everywhere else near)
+            try:
+                system = linear_system(prepared, plan, None if everywhere else near)
+            except NotLinear as problem:
+                raise SpecError(f"{problem}; the guarantee against everyone stands") from None
             for one in some:
                 against = system.against(one, participation, loose)
                 found[one] = {name: mu for name, mu in against.items() if name not in members[one]}

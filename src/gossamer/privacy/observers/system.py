@@ -27,9 +27,6 @@ from gossamer.vectors import Blank, Vector
 class NotLinear(SpecError):
     """Refusal of a run that is not linear in its noisy gradients."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; the guarantee against everyone stands")
-
 
 class Combination(Blank):
     """A vector of which only its coefficients are known, those of noisy gradients: zeros after the last of ``row``."""
