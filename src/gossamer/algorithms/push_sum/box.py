@@ -126,13 +126,12 @@ class PushSumNode(LockStepNode):
         s, move = self.state, self.move(done)
         if move is None:
             return
-        if s.weight:
-            s.w = stepped(s.w, move, -self.rate * WHOLE / s.weight)
+        s.w = stepped(s.w, move, -self.rate * WHOLE / s.weight)
         yield from self.send()
         yield from self.advance()
 
     def send(self) -> Effects:
-        """Line 3: the same share for each receiver, and for this node what is left."""
+        """Line 3: the same share for each receiver, and for this node what is left, which is never nothing."""
         s = self.state
         s.sent, s.probes = True, 0
         to = [name for name in self.out[s.step % len(self.out)] if name not in s.away and name not in s.left]
