@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.commands import read_experiment, settings_of
 from gossamer.cli.logs import STDERR, door_for, live, logged, tell
 from gossamer.cli.printing import print_json, say, table
-from gossamer.deployment.party.health import HealthLimits, Severity, level_of, problems
+from gossamer.deployment.party.health import SILENCE, HealthLimits, Severity, level_of, problems
 from gossamer.errors import ENDED_SHORT, CallerError
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -50,7 +50,7 @@ def status_command(options: argparse.Namespace) -> int:
     worst = max(Severity[status["level"].upper()] for status in found.values())
     code = worst
     if options.alive:
-        code = Severity.OK if all(_alive(status, now, limits) for status in found.values()) else Severity.WARNING
+        code = Severity.OK if all(_alive(status, now) for status in found.values()) else Severity.WARNING
     if options.json:
         print_json(found)
         return code
@@ -66,9 +66,9 @@ def status_command(options: argparse.Namespace) -> int:
     return code
 
 
-def _alive(status: Mapping[str, Any], now: float, limits: HealthLimits) -> bool:
+def _alive(status: Mapping[str, Any], now: float) -> bool:
     """Whether a process runs the node, writes its status and has the broker: one that hangs does not."""
-    fresh = now - status.get("written", 0.0) <= limits.silence
+    fresh = now - status.get("written", 0.0) <= SILENCE
     return status["process"] is not None and fresh and bool(status.get("connected"))
 
 

@@ -17,6 +17,7 @@ Nothing heavy is imported here: monitoring asks every minute.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ LOST = ("gone", "quarantined")
 """States of peers that are not waited for."""
 _EMPTY = 3
 """Rounds in a row that came to nothing, from which somebody is needed now."""
+SILENCE = 120.0
+"""Most seconds without a word of a process that is well."""
 _STARTING = ("starting", "connecting", "waiting")
 
 
@@ -95,13 +98,10 @@ class HealthLimits:
         Days before papers expire.
     share : float
         Share of the policy's budget that is charged; 1 or more for never.
-    silence : float
-        Seconds without a word of a process that runs.
     """
 
     days: float = 14.0
     share: float = 0.9
-    silence: float = 120.0
 
 
 def problems(status: Mapping[str, Any], now: float, limits: HealthLimits = HealthLimits()) -> list[Alert]:
@@ -125,7 +125,7 @@ def problems(status: Mapping[str, Any], now: float, limits: HealthLimits = Healt
         found["budget"], found["receipts"] = _of_budget(status, limits), _of_receipts(status)
         found["reach"] = _of_reach(status) if runs else []
     if runs and state not in (*_STARTING, "finished"):
-        found["silence"], found["broker"] = _of_silence(status, now, limits), _of_broker(status)
+        found["silence"], found["broker"] = _of_silence(status, now), _of_broker(status)
         found["peers"], found["versions"] = _of_peers(status), _of_versions(status)
         found["progress"] = _of_progress(status)
     every = [Alert(level, text, kind) for kind in KINDS for level, text in found.get(kind, ())]
@@ -221,8 +221,8 @@ def _of_progress(status: Mapping[str, Any]) -> Alerts:
         )
 
 
-def _of_silence(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Alerts:
-    if (silent := now - status.get("written", now)) > limits.silence:
+def _of_silence(status: Mapping[str, Any], now: float) -> Alerts:
+    if (silent := now - status.get("written", now)) > SILENCE:
         yield WARNING, f"has written no status for {silent:.0f} s; its machine may be too busy"
 
 
@@ -313,65 +313,32 @@ def _levels(status: Status) -> Samples:
         yield {"problem": kind}, max(ones, default=Severity.OK)
 
 
+_COMPUTED: Mapping[str, Callable[[Status], Samples]] = {
+    "node_level": lambda s: [({}, Severity[s["level"].upper()])] if "level" in s else [],
+    "node_problem_level": _levels,
+    "node_process_running": lambda s: [({}, s["process"] is not None)],
+    "node_state": lambda s: [({"state": state}, s["state"] == state) for state in STATES],
+    "node_part_over": lambda s: [({}, bool(s.get("finished")))],
+    "node_alone_seconds": lambda s: _of_running(s, "alone", lambda alone: alone or 0.0),
+    "node_stalled_seconds": lambda s: _of_running(s, "stalled", lambda stalled: stalled["seconds"] if stalled else 0.0),
+    "peer_unacknowledged_seconds": lambda s: [
+        ({"peer": name}, peer["seconds"]) for name, peer in _peers(s, "unacknowledged")
+    ],
+    "node_receipts_forgotten": lambda s: [({}, len(s["forgotten"]))] if "forgotten" in s else [],
+    "node_paper_expires_timestamp_seconds": _expiries,
+    "peer_up": lambda s: [({"peer": name}, peer["state"] == "up") for name, peer in _peers(s)],
+    "peer_state_seconds": lambda s: [
+        ({"peer": name, "state": peer["state"]}, peer["seconds"]) for name, peer in _peers(s)
+    ],
+    "peer_dropped_total": lambda s: [
+        ({"peer": n, "reason": why}, count) for n, p in _peers(s) for why, count in p["dropped"].items()
+    ],
+}
+"""Samples of metrics that are more than a number of a status."""
+
 METRICS: Mapping[str, tuple[str, str | Callable[[Status], Samples]]] = {
-    "node_level": (
-        "Level of the node as gossamer status has it: 0 ok, 1 warning, 2 critical.",
-        lambda s: [({}, Severity[s["level"].upper()])] if "level" in s else [],
-    ),
-    "node_problem_level": ("Level of the problems of each kind; 0 if there is none.", _levels),
-    "node_process_running": ("Whether a process runs the node.", lambda s: [({}, s["process"] is not None)]),
-    "node_state": (
-        "Whether the node is in this state: 1 for one of them.",
-        lambda s: [({"state": state}, s["state"] == state) for state in STATES],
-    ),
-    "node_part_over": ("Whether the node makes no more updates.", lambda s: [({}, bool(s.get("finished")))]),
-    "node_broker_connected": ("Whether the node is connected to the broker.", "connected"),
-    "node_running_seconds": ("Seconds since the process began its part.", "seconds"),
-    "node_updates_total": ("Whole updates since the process began.", "updates"),
-    "node_releases": ("Releases charged to the ledger since the run began.", "releases"),
-    "node_planned_releases": ("Releases that the plan of the run has.", "planned_releases"),
-    "node_datagrams_sent_total": ("Datagrams sent since the process began.", "datagrams.sent"),
-    "node_datagrams_received_total": ("Datagrams received since the process began.", "datagrams.received"),
-    "node_messages_rejected_total": ("Messages refused since the process began.", "messages_rejected"),
-    "node_status_written_timestamp_seconds": ("When the node last wrote its status (Unix time).", "written"),
-    "node_alone_seconds": (
-        "Seconds for which no peer has acknowledged anything, from 30 on.",
-        lambda s: _of_running(s, "alone", lambda alone: alone or 0.0),
-    ),
-    "node_stalled_seconds": (
-        "Seconds without progress, once that is longer than usual; 0 while it gets on.",
-        lambda s: _of_running(s, "stalled", lambda stalled: stalled["seconds"] if stalled else 0.0),
-    ),
-    "node_rounds_made": ("Rounds of the plan that were made.", "rounds.made"),
-    "node_rounds_empty": ("Rounds of the plan that came to nothing.", "rounds.empty"),
-    "peer_unacknowledged_seconds": (
-        "Seconds for which a peer has acknowledged nothing, from 15 on.",
-        lambda s: [({"peer": name}, peer["seconds"]) for name, peer in _peers(s, "unacknowledged")],
-    ),
-    "node_receipts_forgotten": (
-        "Peers that have countersigned receipts which the ledger of the node has not.",
-        lambda s: [({}, len(s["forgotten"]))] if "forgotten" in s else [],
-    ),
-    "node_paper_expires_timestamp_seconds": (
-        "When the invitation and the certificate expire (Unix time).",
-        _expiries,
-    ),
-    "node_policy_epsilon_ratio": (
-        "Share of the policy's budget that is charged, by all runs together.",
-        "policy.share_charged",
-    ),
-    "peer_up": (
-        "Whether a peer of the node is up.",
-        lambda s: [({"peer": name}, peer["state"] == "up") for name, peer in _peers(s)],
-    ),
-    "peer_state_seconds": (
-        "Seconds for which a peer has been in its state.",
-        lambda s: [({"peer": name, "state": peer["state"]}, peer["seconds"]) for name, peer in _peers(s)],
-    ),
-    "peer_dropped_total": (
-        "Datagrams of a peer dropped since the process began, by reason.",
-        lambda s: [({"peer": n, "reason": why}, count) for n, p in _peers(s) for why, count in p["dropped"].items()],
-    ),
+    name: (text, _COMPUTED.get(name, key))
+    for name, (text, key) in json.loads(Path(__file__).with_name("metrics.json").read_text("utf-8")).items()
 }
 """Metrics of nodes by their names after ``gossamer_``: a line on each, and its key in a status, or its samples.
 
