@@ -26,7 +26,7 @@ from gossamer.experiment.results.results_folder import packed, unpack
 from gossamer.extras import install_line
 from gossamer.runtimes import ray_shards
 from gossamer.studies.runs import MOST_TRIES, RayTasks, StudyRun, Workers, each_seed, made_there, workers_of
-from gossamer.studies.sweep import plan_sweep
+from gossamer.studies.sweep import Paper, plan_sweep
 
 SPEC = """
 algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
@@ -197,7 +197,7 @@ class _Task:
 
 
 def swept(spec: Path, out: Path, ray: Any, jobs: int | None = None, tell: Callable[[str], None] = print) -> gs.Sweep:
-    found = plan_sweep(spec, {}, out, 5, jobs, [], tell)
+    found = plan_sweep(spec, {}, out, 5, jobs, [], Paper(), tell)
     found.make(RayTasks(ray, jobs), tell)
     return found
 

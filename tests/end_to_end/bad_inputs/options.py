@@ -113,7 +113,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
         "nowhere: cannot read the rates",
     ),
     ("account: an unknown law", "account --mechanism laplace", "invalid choice: 'laplace'"),
-    ("calibrate: nothing", "calibrate", "required: --epsilon, --delta"),
+    ("calibrate: nothing", "calibrate", "required: --epsilon"),
     ("calibrate: epsilon 0", "calibrate --epsilon 0 --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),
     ("calibrate: epsilon abc", "calibrate --epsilon abc", "--epsilon: expected a number, above 0, found 'abc'"),
     ("calibrate: epsilon inf", "calibrate --epsilon inf --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),

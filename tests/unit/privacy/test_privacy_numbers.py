@@ -25,6 +25,7 @@ from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, Re
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.masking.fixed_point import FixedPoint, Group
 from gossamer.privacy.mechanisms import PaperNoise, ReleaseKind
+from gossamer.privacy.observers.sensitivity import Participation
 from gossamer.privacy.pairs import L2LaplaceFull
 from gossamer.privacy.streams import correlated_noise, graph_bounds
 from gossamer.privacy.streams.correlated_noise import StreamKind
@@ -54,6 +55,7 @@ MADE: list[Any] = [
     GridGaussian(1.0, 2.0**-20, 1 << 21, 3),
     L2LaplaceFull(1.0, 3),
     FixedPoint(1.0, 5),
+    Participation(3, 2),
     Group(5, 10),
     GAUSSIAN,
     mechanisms.BallGaussian(1.0, 2.0),

@@ -31,6 +31,7 @@ _BY_SERVER = {"noise_by": "server", "trusted": "server"}
 _AWAY = {"availability": {"name": "day_and_night", "day": 7.0, "there": 0.7}}
 MORE: dict[str, Spec] = {
     "d_psgd": {"algorithm": {"name": "d_psgd", **_GOSSIP}, "privacy": _LEVEL},
+    "push_sum": {"algorithm": {"name": "push_sum", **_GOSSIP}, "privacy": _LEVEL, "links": {"loss": 0.1}},
     "muffliato": {"algorithm": {"name": "muffliato", **_GOSSIP}, "privacy": _LEVEL, "links": {"loss": 0.1}},
     "gossip-nights": {
         "algorithm": {"name": "gossip", **_GOSSIP, "updates_per_node": 20},

@@ -39,7 +39,7 @@ import numpy.typing as npt
 from scipy.linalg import qr, svd
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
+from gossamer.errors import require_counts
 
 _LOOKS, _ROUNDS = 200, 50
 _MANY = 100
@@ -83,8 +83,7 @@ class Participation:
     apart: int = 1
 
     def __post_init__(self) -> None:
-        if self.apart < 1 or (self.most is not None and self.most < 1):
-            raise SpecError(f"an example is in 1 draw or more, at least 1 apart, found {self}")
+        require_counts(apart=self.apart, most=1 if self.most is None else self.most)
 
 
 EVERY = Participation()
