@@ -604,8 +604,6 @@ class Plan:
         Words for parties, what is counted, the run's model, and the plan itself.
     spent : callable
         ledgers -> the largest epsilon of what has been released so far, or None: a reading, not a guarantee.
-    lengths : ModelLengths or None
-        Lengths that models of an honest run can have, where somebody relies on it.
     held_out : Samples, optional
         The most that is said of each party's held-out examples, after the run.
     """
@@ -623,13 +621,17 @@ class Plan:
     figures: Mapping[str, Any]
     words: Words
     spent: Callable[[Iterable[Any]], float | None] = field(repr=False, compare=False)
-    lengths: ModelLengths | None = None
     held_out: Samples | None = None
 
     @property
     def guarantee(self) -> Guarantee:
         """The first of them: of the node that spends most."""
         return next(iter(self.guarantees.values()))
+
+    @property
+    def lengths(self) -> ModelLengths | None:
+        """Lengths that models of an honest run can have, where somebody relies on it."""
+        return next((side.lengths for side in self.sides.values() if side.lengths is not None), None)
 
     @property
     def hides_schedule(self) -> bool:

@@ -63,7 +63,13 @@ from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.guarantees import CLIENT, OTHER_NODES
 from gossamer.privacy.mechanisms import BatchSampling, Counts, Mechanism, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamKind
-from gossamer.privacy.streams.graph_bounds import AgentNoise, messages_divergence, messages_entry, own_entry
+from gossamer.privacy.streams.graph_bounds import (
+    AgentNoise,
+    ModelLengths,
+    messages_divergence,
+    messages_entry,
+    own_entry,
+)
 from gossamer.privacy.tasks import UPDATES, Query, UpdateQuery
 from gossamer.sides.ledger import Account, Charges
 
@@ -233,7 +239,15 @@ class Revealed(NamedTuple):
 
 
 class SidePlan(ABC):
-    """Plan of the most that leaves one party's data. Each kind says itself what it reveals and is charged."""
+    """Plan of the most that leaves one party's data. Each kind says itself what it reveals and is charged.
+
+    Attributes
+    ----------
+    lengths : ModelLengths or None
+        Lengths that models of an honest run can have, with the noise that is planned, where somebody relies on them.
+    """
+
+    lengths: ModelLengths | None = None
 
     @property
     def trusted(self) -> Trusted:
@@ -597,6 +611,8 @@ class StreamPlan(SidePlan):
         Gaussian, or pure, differential privacy that is proved of all records jointly; infinite where it is not.
     unit, observer : str
         Unit that is protected, whose data ``moved`` is about, and observer it is protected from.
+    lengths : ModelLengths or None
+        As for all plans.
     """
 
     law: CorrelatedNoise | None
@@ -611,6 +627,7 @@ class StreamPlan(SidePlan):
     scope: frozenset[str] = frozenset()
     unit: str = ""
     observer: str = ""
+    lengths: ModelLengths | None = None
 
     @property
     def kind(self) -> StreamKind:

@@ -90,7 +90,9 @@ class UnitTerms:
             return math.inf
         return proved_epsilon(first_rounds(self.noise, rounds), self.bound, self.stream.size, delta) if rounds else 0.0
 
-    def side(self, server: str, longest: float, guarantee: Guarantee) -> StreamPlan:
+    def side(
+        self, server: str, longest: float, guarantee: Guarantee, lengths: graph_bounds.ModelLengths | None
+    ) -> StreamPlan:
         """Plan of what leaves the unit of ``server``, whose updates are so long at most, that of one change aside."""
         noise, bound, size = self.noise, self.bound, self.stream.size
         proved: dict[str, float] = {}
@@ -107,6 +109,7 @@ class UnitTerms:
             scope=frozenset((server, *self.agents)),
             unit=guarantee.unit,
             observer=guarantee.observer,
+            lengths=lengths,
             **proved,
         )
 
@@ -144,7 +147,9 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     lengths, advice = planned_lengths(problem, noise, clip)
     guarantees = _guarantees(problem, noise, clip)
     first, longest = next(iter(guarantees.values())), _longest(problem, clip)
-    streams: dict[str, SidePlan] = {server: unit.side(server, longest, first) for server, unit in units.items()}
+    streams: dict[str, SidePlan] = {
+        server: unit.side(server, longest, first, lengths) for server, unit in units.items()
+    }
     # Rounds of all servers, those of averaging at the end included.
     updates = (settings.rounds + settings.consensus) * len(units)
     line = f"{counted(updates, 'update')} of {counted(len(units), 'unit')} in {counted(settings.rounds, 'round')}, "
@@ -184,7 +189,6 @@ def plan_units(problem: Problem[Settings]) -> Plan:
         figures={"mechanism": {**common, "noise": scheme, "rounds": settings.rounds}, **figures},
         words=Words(plan=line + law, advice=advice),
         spent=spent,
-        lengths=lengths,
     )
 
 
