@@ -414,6 +414,8 @@ def write_paper(page: Page, folder: Path) -> Path:
     DataError
         If the package that sets it is not installed, or lacks a library of the system.
     """
+    pillow = needed("PIL.ImageFile", "pdf", "a report on paper")
+    cut_off = pillow.LOAD_TRUNCATED_IMAGES
     try:
         library = needed("weasyprint", "pdf", "a report on paper")
     except OSError as error:  # it loads Pango by its name
@@ -421,6 +423,9 @@ def write_paper(page: Page, folder: Path) -> Path:
             f"a report on paper needs the library Pango, which was not found ({str(error).splitlines()[0][:80]}); "
             "install it (Debian: libpangoft2-1.0-0)"
         ) from None
+    finally:
+        # Its import has Pillow read pictures that are cut off as whole ones, everywhere in the process.
+        pillow.LOAD_TRUNCATED_IMAGES = cut_off
     # 270 dots an inch: not all that show a PDF draw the colour gradients that an SVG becomes there.
     untitled = {one.name: replace(one, title="") for one in page.figures}  # the page has the title above
     pictures = {name: f"data:image/png;base64,{b64encode(one.png(3.0)).decode()}" for name, one in untitled.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -67,10 +68,39 @@ def test_each_place_has_a_name_of_its_own(text: str) -> None:
     assert {link[1:] for link in tags.links} <= {*tags.ids}
 
 
+@pytest.fixture
+def weasyprint(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The library, whose import has pictures that are cut off read as whole ones, until the test is over."""
+    files = pytest.importorskip("PIL.ImageFile")
+    monkeypatch.setattr(files, "LOAD_TRUNCATED_IMAGES", files.LOAD_TRUNCATED_IMAGES)
+    return pytest.importorskip("weasyprint")
+
+
+CUT = """
+import io, sys
+from pathlib import Path
+from PIL import Image
+from gossamer.report.page import page_of_runs, write_paper
+from gossamer.report.records import read_records
+write_paper(page_of_runs(read_records([Path(sys.argv[1])])), Path(sys.argv[1]))
+whole = io.BytesIO()
+Image.effect_noise((32, 32), 50).save(whole, "PNG")
+Image.open(io.BytesIO(whole.getvalue()[:-200])).load()
+"""
+
+
+@pytest.mark.usefixtures("weasyprint")
+def test_after_paper_a_picture_that_is_cut_off_is_refused_as_before(tmp_path: Path) -> None:
+    there = folder(tmp_path / "r", ROWS)
+    done = subprocess.run([sys.executable, "-c", CUT, str(there)], capture_output=True, text=True, check=False)
+    assert (there / "report.pdf").exists()
+    assert done.returncode == 1
+    assert "OSError" in done.stderr
+
+
 def test_on_paper_pictures_are_drawn_and_nothing_is_fetched(
-    records: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    records: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weasyprint: Any
 ) -> None:
-    weasyprint = pytest.importorskip("weasyprint")
     asked: list[str] = []
     fetch = weasyprint.urls.URLFetcher.fetch
     monkeypatch.setattr(weasyprint.urls.URLFetcher, "fetch", lambda self, url: asked.append(url) or fetch(self, url))
@@ -86,8 +116,7 @@ def test_on_paper_pictures_are_drawn_and_nothing_is_fetched(
     assert all(url.startswith("data:image/png;") for url in asked)
 
 
-def test_on_paper_no_row_is_split_and_no_short_name_is_broken(tmp_path: Path) -> None:
-    weasyprint = pytest.importorskip("weasyprint")
+def test_on_paper_no_row_is_split_and_no_short_name_is_broken(tmp_path: Path, weasyprint: Any) -> None:
     found = {name: {"value": 0.5123, "low": 0.4123, "high": 0.6123} for name in ("auroc", "brier", "sensitivity")}
     parties = {f"internal-medicine-{n}": found for n in range(60)}
     there = folder(tmp_path / "r", ROWS)
