@@ -5,11 +5,13 @@ Files for their owner alone are so whatever the umask is: there is no moment at 
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -238,6 +240,18 @@ def is_read_only(path: Path) -> bool:
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """Standard JSON, in which there is no NaN or infinity."""
     return json.dumps(value, indent=indent, allow_nan=False)
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = (), *, header: bool = True) -> str:
+    """Lines of a CSV file, of the ``columns`` or else of all keys in order; a cell is empty where a row has nothing."""
+    out = io.StringIO()
+    writer = csv.DictWriter(
+        out, [*columns] or list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
+    )
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def cache_home() -> Path:

@@ -10,7 +10,6 @@ References
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import DataError, SpecError, counted, did_you_mean, shortened
-from gossamer.files import MOST_RECORDS, read_text, write_own
+from gossamer.files import MOST_RECORDS, read_text, to_csv, write_own
 from gossamer.objectives.score_words import LABELS
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import COLOURS, NOTHING, PageSection, Shown, needed
@@ -250,16 +249,13 @@ class Article:
         return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
 
     def _csv(self) -> str:
-        out, tested = io.StringIO(), any(one.p is not None for one in self.means)
-        writer = csv.writer(out, lineterminator="\n")
-        keys = [*self.means[0].labels]
-        writer.writerow([*keys, "figure", "mean", "low", "high", "seeds", *(["p"] if tested else []), "epsilon"])
+        tested, rows = any(one.p is not None for one in self.means), []
         for one in self.means:
-            mean = one.mean if one.values else None
-            ends = one.interval or (None, None)
-            p = [one.p] if tested else []
-            writer.writerow([*one.labels.values(), self.figure, mean, *ends, len(one.values), *p, one.epsilon])
-        return out.getvalue()
+            low, high = one.interval or (None, None)
+            mean = {"mean": one.mean if one.values else None, "low": low, "high": high, "seeds": len(one.values)}
+            p = {"p": one.p} if tested else {}
+            rows.append({**one.labels, "figure": self.figure, **mean, **p, "epsilon": one.epsilon})
+        return to_csv(rows)
 
 
 _UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}

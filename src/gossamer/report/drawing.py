@@ -5,8 +5,6 @@ The libraries that draw are an extra. Pictures of attacks, which stand alone, ar
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
 from gossamer.extras import install_line
-from gossamer.files import replaced, write_own
+from gossamer.files import replaced, to_csv, write_own
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a7500", "#777777")
 """Okabe and Ito's, those that stand out from white and black (3 to 1), with an ochre and a grey beside them."""
@@ -206,12 +204,7 @@ class Figure:
 
     def csv(self) -> str:
         """Return the data as a CSV file."""
-        out = io.StringIO()
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        writer = csv.DictWriter(out, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return out.getvalue()
+        return to_csv(self.rows)
 
     def svg(self) -> str:
         """Return the chart as an SVG picture."""

@@ -63,7 +63,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("check: no spec", "check", "the following arguments are required: SPEC"),
     ("check: --seed abc", "check spec.yaml --seed abc", "--seed: expected a whole number, 0 or more, found 'abc'"),
     ("check: --set without a key", "check spec.yaml --set", "--set: expected one argument"),
-    ("account: nothing", "account", "--delta: expected a number in (0, 1), found none"),
+    ("account: nothing", "account", "required: --delta"),
     (
         "account: abc",
         "account --noise-multiplier abc",
@@ -113,7 +113,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
         "nowhere: cannot read the rates",
     ),
     ("account: an unknown law", "account --mechanism laplace", "invalid choice: 'laplace'"),
-    ("calibrate: nothing", "calibrate", "required: --epsilon"),
+    ("calibrate: nothing", "calibrate", "required: --epsilon, --delta"),
     ("calibrate: epsilon 0", "calibrate --epsilon 0 --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),
     ("calibrate: epsilon abc", "calibrate --epsilon abc", "--epsilon: expected a number, above 0, found 'abc'"),
     ("calibrate: epsilon inf", "calibrate --epsilon inf --sampling-rate 0.1 --steps 3 --delta 1e-5", "epsilon"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.commands import check_delta, naming
 from gossamer.cli.printing import answered, table, warn, wrapped
 from gossamer.errors import CallerError, DataError, counted
-from gossamer.files import read_rows, write_own
+from gossamer.files import read_rows, to_csv, write_own
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.guarantees import PrivacyProfile, guess, remarks, rounded_up
@@ -59,7 +57,9 @@ def _leave_out(options: argparse.Namespace, names: Sequence[str], why: str) -> N
 def _check_delta(options: argparse.Namespace) -> None:
     """Refuse releases without a delta, and one that says little."""
     if options.delta is None:
-        raise CallerError("--delta: expected a number in (0, 1), found none; give one, such as 1e-5")
+        raise CallerError(
+            "the following arguments are required: --delta, or else --observers; see gossamer account --help"
+        )
     check_delta(options)
 
 
@@ -239,11 +239,7 @@ def _observers(options: argparse.Namespace) -> int:
         found = NetworkPrivacy.of(prepared, options.observer, Participation(options.in_draws))
     rows = list(found.rows())
     if options.out is not None:
-        text = io.StringIO()
-        file = csv.DictWriter(text, {key: None for row in rows for key in row}, lineterminator="\n")
-        file.writeheader()
-        file.writerows(rows)
-        write_own(options.out, text.getvalue())
+        write_own(options.out, to_csv(rows))
     return answered(options, found.as_dict(), f"{_told(found)}\n\n{table(_most(rows, options.observer))}")
 
 

@@ -19,6 +19,7 @@ from gossamer.errors import SpecError
 from gossamer.experiment.preparation.ending import Observer, drive, few_collections
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
+from gossamer.experiment.results.summary import all_finite
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
@@ -164,12 +165,8 @@ class NetworkPrivacy:
             "assumption": "gradients_fixed",
             "delta": self.delta,
             "guarantee": self.guarantee.as_dict(),
-            "pairs": [{key: _finite(value) for key, value in row.items()} for row in self.rows()],
+            "pairs": [all_finite(row) for row in self.rows()],
         }
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _hops(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[str]]) -> dict[str, dict[str, int]]:

@@ -26,7 +26,6 @@ evaluation, so a run that is interrupted, or killed, leaves a folder that is val
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation import secrets
-from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
+from gossamer.files import FolderLock, append, held, make_own_folder, synced, to_csv, write_own
 from gossamer.files import to_json as to_json
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
@@ -200,14 +199,14 @@ class ResultsFolder:
         row = rows[-1]
         self.append("metrics.jsonl", row)
         if row.keys() <= self._columns.keys():
-            append(self.path / "metrics.csv", _csv([row], self._columns))
+            append(self.path / "metrics.csv", to_csv([row], self._columns, header=False))
         else:
             self._columns |= dict.fromkeys(row)
             self.write("metrics.csv", self._table(rows))
 
     def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
         """All of ``metrics.csv``."""
-        return _csv([dict(zip(self._columns, self._columns)), *rows], self._columns)
+        return to_csv(rows, self._columns)
 
     def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any], run: str) -> None:
         """Write all that is proved, which the plan fixes before the first release."""
@@ -248,13 +247,6 @@ def results_folder(path: str | Path | None, *, overwrite: bool = False) -> Itera
     folder = ResultsFolder(Path(path), overwrite=overwrite)
     with folder.held():
         yield folder
-
-
-def _csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
-    """Lines of a CSV file; a cell is empty where there is no figure."""
-    out = io.StringIO()
-    csv.DictWriter(out, list(columns), lineterminator="\n").writerows(rows)
-    return out.getvalue()
 
 
 def packed(path: Path) -> dict[str, bytes]:
