@@ -167,7 +167,10 @@ def test_a_run_that_fails_stops_no_other(
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] is not None
 
 
-def test_the_command_compares_and_warns(spec: Path, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_compares_and_warns(
+    spec: Path, whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # wide enough that the table stands in one block, whoever runs this
     assert main(["sweep", str(spec), "--grid", "algorithm.batch_size=10,20", "--seeds", "2", "--out", str(whole)]) == 0
     printed = capsys.readouterr()
     best = json.loads((whole / "sweep.json").read_text())["best"]
