@@ -22,7 +22,8 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from decimal import ROUND_CEILING, Context
 from numbers import Real
 from typing import Any
@@ -107,6 +108,24 @@ class BudgetSpent(GossamerError):
 
 class RunWarning(UserWarning):
     """A run is possible, but is unlikely to be what was meant."""
+
+
+@contextmanager
+def failing_as(kind: type[GossamerError], before: str, after: str = "") -> Iterator[None]:
+    """Have an error of the system, such as of a file, be one of a ``kind``: what it says stands between these words."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{before}{error.strerror or error}{after}") from None
+
+
+@contextmanager
+def beginning(words: str, kind: type[GossamerError]) -> Iterator[None]:
+    """Have errors of a ``kind`` begin with ``words``, such as the file that they are about."""
+    try:
+        yield
+    except kind as error:
+        raise type(error)(f"{words}: {error}") from error.__cause__
 
 
 # Numbers that callers gave: of any library, but no truth values, texts or arrays.

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.errors import CallerError, DataError
+from gossamer.errors import CallerError, DataError, failing_as
 
 # Folders that belong to one process at a time.
 #
@@ -183,6 +183,15 @@ def _naming(error: BaseException, path: Path, beside: Path | None = None) -> Bas
     if not isinstance(error, OSError) or error.filename not in (None, str(beside)):
         return error
     return OSError(error.errno, error.strerror or str(error), str(path))
+
+
+@contextmanager
+def as_written(place: Path, what: str, remedy: str) -> Iterator[None]:
+    """Refuse, in a line, what is read in the block and is not ``what`` Gossamer wrote to ``place``, whatever it is."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        raise DataError(f"{place}: expected {what}, found something else; {remedy}") from None
 
 
 def append(path: Path, line: str) -> None:
@@ -355,10 +364,8 @@ def read_rows(path: Path, what: str, key: str) -> Iterator[tuple[int, str]]:
     DataError
         If the file cannot be read.
     """
-    try:
+    with failing_as(DataError, f"{path}: cannot read {what} (", f"); check {key}"):
         lines = read_text(path).splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read {what} ({error.strerror}); check {key}") from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line

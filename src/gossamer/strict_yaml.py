@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from gossamer.errors import SpecError, counted
+from gossamer.errors import SpecError, counted, failing_as
 from gossamer.files import MOST_TEXT, in_bytes, read_text
 
 MOST_DEPTH = 60
@@ -142,11 +142,11 @@ def read_located(path: Path) -> tuple[Any, Lines]:
     SpecError
         If it cannot be read, is not YAML, or has a key twice.
     """
+    with failing_as(SpecError, f"{path}: cannot be read: "):
+        text = read_text(path)
     try:
-        content, node = _loaded(StrictLoader, read_text(path))
+        content, node = _loaded(StrictLoader, text)
         return content, Lines(path, {(): 1} if node is None else dict(_located(node)))
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     except SpecError as error:
         raise SpecError(f"{path}{', ' if str(error).startswith('line ') else ': '}{error}") from None
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from gossamer.data.dates import NAMES, Part, as_date, check_format, days_of, in_days
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.files import read_text
 from gossamer.section import Section
 from gossamer.strict_yaml import load_yaml
@@ -451,10 +451,10 @@ def read_columns(path: Path) -> Any:
     SpecError
         If it cannot be read, or has no columns.
     """
+    with failing_as(SpecError, f"dataset.columns: cannot read {path}: ", "; correct its path"):
+        text = read_text(path)
     try:
-        content = load_yaml(read_text(path))
-    except OSError as error:
-        raise SpecError(f"dataset.columns: cannot read {path}: {error.strerror or error}; correct its path") from None
+        content = load_yaml(text)
     except SpecError as error:
         raise SpecError(f"{path}, {error}") from None
     if not isinstance(content, Mapping):

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gossamer.errors import CallerError, SpecError
+from gossamer.errors import CallerError, SpecError, beginning, failing_as
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.private_files import IdentityError
@@ -241,10 +241,8 @@ def invite(
 def read_signed(path: str | Path, organiser: str | None = None) -> Invitation:
     """The invitation in a file, whoever it is for; see `parse_signed`."""
     content = content_of(Path(path))
-    try:
+    with beginning(str(path), InvitationError):
         return parse_signed(content, None if organiser is None else [organiser])
-    except InvitationError as error:
-        raise InvitationError(f"{path}: {error}") from None
 
 
 def parse_invitation(content: bytes, identity: Identity, organisers: Collection[str], now: datetime) -> Invitation:
@@ -314,12 +312,9 @@ def content_of(path: Path) -> bytes:
     InvitationError
         If it cannot be read.
     """
-    try:
+    remedy = "; give the file that the organiser sent"
+    with failing_as(InvitationError, f"{path}: cannot read the invitation: ", remedy):
         return read_file(path, LARGEST)
-    except OSError as error:
-        raise InvitationError(
-            f"{path}: cannot read the invitation: {error.strerror}; give the file that the organiser sent"
-        ) from None
 
 
 def _write(invitation: Invitation, organiser: Identity) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from gossamer.errors import DataError
-from gossamer.files import MOST_RECORDS, read_text
+from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.objectives.noisy_figures import as_dict, in_words, noisy_figures
 from gossamer.objectives.score_histogram import BINS, EDGES, ScoreCounts
 
@@ -101,7 +101,10 @@ class ReleasedScores:
         DataError
             If the file is not what a party writes.
         """
-        try:
+        if not (folder / FILE).exists():
+            return None
+        what = "what a party released of its held-out examples"
+        with as_written(folder / FILE, what, "ask the party for its copy"):
             found = json.loads(read_text(folder / FILE, MOST_RECORDS))
             if "run" not in found:
                 return None
@@ -119,13 +122,6 @@ class ReleasedScores:
                 raise ValueError
             groups, expected = (tuple(map(str, found[name])) for name in ("groups", "of"))
             return cls(counts, groups, found["epsilon"], found["prevalence"], str(found["run"]), expected)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError):
-            raise DataError(
-                f"{folder / FILE}: expected what a party released of its held-out examples, found something else; ask "
-                "the party for its copy"
-            ) from None
 
     @classmethod
     def together(cls, found: Sequence[Self]) -> Self:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import DataError, SpecError, counted, did_you_mean, shortened
-from gossamer.files import MOST_RECORDS, read_text, to_csv, write_own
+from gossamer.files import MOST_RECORDS, as_written, read_text, to_csv, write_own
 from gossamer.objectives.score_words import LABELS
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import COLOURS, NOTHING, PageSection, Shown, needed
@@ -417,15 +417,11 @@ def read_sweep(folder: Path) -> tuple[list[Path], PageSection]:
     DataError
         If its ``sweep.json`` is not what a sweep writes, or no run is there.
     """
-    try:
+    with as_written(folder / SWEEP, "what gossamer sweep wrote", "give the command again"):
         found = json.loads(read_text(folder / SWEEP, MOST_RECORDS))
         runs = [folder / Path(one["folder"]).name for one in found["runs"] if "error" not in one]
         rows = [{str(name): str(cell) for name, cell in row.items()} for row in found["means"]]
         caption = str(found["caption"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(
-            f"{folder / SWEEP}: expected what gossamer sweep wrote, found something else; give the command again"
-        ) from None
     if not (there := [one for one in runs if (one / "summary.json").exists()]):
         raise DataError(f"{folder}: no run of this sweep is finished, so there is nothing to report; sweep again")
     return there, means_section(rows, caption, folder)

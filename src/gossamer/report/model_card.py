@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from gossamer.errors import DataError, counted
-from gossamer.files import MOST_RECORDS, read_text, write_own
+from gossamer.files import MOST_RECORDS, as_written, read_text, write_own
 from gossamer.objectives.score_words import said_first
 from gossamer.privacy.guarantee_card import FILE as GUARANTEE
 from gossamer.report.drawing import decimal
@@ -40,14 +40,11 @@ def card_of(record: RunRecord) -> Card | None:
     DataError
         If it is damaged.
     """
-    file = record.path / MODEL
-    try:
+    if not (file := record.path / MODEL).exists():
+        return None
+    with as_written(file, "the card of a model", "run it again"):
         found = json.loads(read_text(file, MOST_RECORDS))
         return {**found, "data": {**found["data"]}, "about": {**(found.get("about") or {})}}
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise DataError(f"{file}: expected the card of a model, found something else; run it again") from None
 
 
 def opening(card: Card) -> list[str]:

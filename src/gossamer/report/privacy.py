@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gossamer.errors import DataError, counted
-from gossamer.files import MOST_RECORDS, read_text
+from gossamer.errors import counted
+from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.privacy.guarantee_card import FILE, LARGEST, GuaranteeCard, GuaranteeEntry, read_guarantee_card
 from gossamer.privacy.guarantees import NOTHING, PrivacyProfile, rounded_up, told_apart
 from gossamer.report.drawing import TICKS, Figure, PageSection, Shown, altair
@@ -419,13 +419,8 @@ def bars(records: Sequence[RunRecord]) -> Iterator[Bar]:
 def _of_owner(record: RunRecord) -> Bar:
     """The bar of an owner's ledger."""
     file = record.path / SPENDING
-    try:
-        found = json.loads(read_text(file, MOST_RECORDS))
-        return _owners_bar(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(
-            f"{file}: expected what the runs took of a budget, found it damaged; bring back what the node wrote"
-        ) from None
+    with as_written(file, "what the runs took of a budget", "bring back what the node wrote"):
+        return _owners_bar(json.loads(read_text(file, MOST_RECORDS)))
 
 
 def _owners_bar(found: Mapping[str, Any]) -> Bar:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gossamer.errors import DataError, shortened
-from gossamer.files import MOST_RECORDS, elsewhere, read_text
+from gossamer.files import MOST_RECORDS, as_written, elsewhere, read_text
 from gossamer.objectives.score_words import LABELS, check
 
 # An epoch is a pass of all nodes together over all shards, in expectation, as in `algorithms.learning_rate`. Of node i
@@ -313,14 +313,9 @@ def read_nodes(record: RunRecord) -> NodeRecord:
         If the file is not what a run writes.
     """
     file = record.path / NODES
-    try:
+    with as_written(file, "what gossamer run writes of nodes", "run it again, or delete the file"):
         owners = {str(name): str(owner) for name, owner in record.summary.get("owners", {}).items()}
         return _parsed(record.name, json.loads(read_text(file, MOST_RECORDS)), owners)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise DataError(
-            f"{file}: expected what gossamer run writes of nodes, found something else; run it again, or delete the "
-            "file"
-        ) from None
 
 
 def _parsed(run: str, found: Mapping[str, Any], owners: Mapping[str, str]) -> NodeRecord:

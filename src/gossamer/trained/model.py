@@ -25,7 +25,16 @@ from gossamer.data.files import infer_format, read_bytes
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
 from gossamer.data.table_files import table_file
-from gossamer.errors import CallerError, DataError, ModelError, RunWarning, counted, did_you_mean, require_counts
+from gossamer.errors import (
+    CallerError,
+    DataError,
+    ModelError,
+    RunWarning,
+    counted,
+    did_you_mean,
+    failing_as,
+    require_counts,
+)
 from gossamer.extras import install_line
 from gossamer.files import write_own
 from gossamer.objectives.noisy_figures import LEAST
@@ -181,10 +190,8 @@ def _size(data: Declaration) -> str:
 
 
 def _of_file(data: Declaration, path: Path, labelled: bool, beside: Sequence[str]) -> Read:
-    try:
+    with failing_as(DataError, f"cannot read {str(path)[:80]}: ", "; correct the path"):
         there = path.exists()
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)[:80]}: {error.strerror}; correct the path") from None
     if not there:
         raise DataError(f"there is no file {path} with rows; correct the path")
     form = _format(data, path)
@@ -608,10 +615,8 @@ def export_model(model: Model, to: str, out: Path, *, overwrite: bool = False) -
     if place.name in (ARRAYS, FILE):
         raise CallerError(f"{place}: {place.name} is the name of a run's own file; choose another")
     content = getattr(import_module(f"gossamer.trained.{target.module}"), target.function)(model)
-    try:
+    with failing_as(CallerError, f"{place}: cannot be written: ", "; choose another place"):
         write_own(place, content)
-    except OSError as error:
-        raise CallerError(f"{place}: cannot be written: {error.strerror or error}; choose another place") from None
     return place
 
 

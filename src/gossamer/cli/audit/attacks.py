@@ -15,7 +15,7 @@ from gossamer.cli.commands import (
 )
 from gossamer.cli.logs import progress
 from gossamer.cli.printing import answered, epsilon, patience, say, table, wrapped
-from gossamer.errors import CallerError, DataError, counted
+from gossamer.errors import CallerError, DataError, counted, failing_as
 from gossamer.experiment.audits.canary_audit import MembershipAudit, audit_membership, audit_run
 from gossamer.experiment.audits.inversion_audit import Inversion, invert
 from gossamer.experiment.audits.leak_audit import LeakAudit, audit_leak
@@ -34,10 +34,8 @@ def made_folder(path: Path) -> Path:
     CallerError
         If it cannot be made.
     """
-    try:
+    with failing_as(CallerError, f"--out {path}: cannot make this folder (", "); choose another"):
         make_own_folder(path)
-    except OSError as error:
-        raise CallerError(f"--out {path}: cannot make this folder ({error.strerror}); choose another") from None
     return path
 
 

@@ -29,7 +29,7 @@ from gossamer.deployment.founding.founding import Founded, SharedBroker, draft, 
 from gossamer.deployment.founding.layout import has_tls
 from gossamer.deployment.party.agreement import Agreed, check_newer
 from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guarantees
-from gossamer.errors import CallerError, counted
+from gossamer.errors import CallerError, counted, failing_as
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.extras import installed_wheel
 from gossamer.files import read_file, real_path
@@ -147,10 +147,8 @@ def _issuing(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _spec_text(path: Path) -> str:
-    try:
+    with failing_as(CallerError, f"{path}: cannot read the spec: "):
         return text_of(path)
-    except OSError as error:
-        raise CallerError(f"{path}: cannot read the spec: {error.strerror}") from None
 
 
 def describe(agreed: Agreed) -> str:

@@ -38,7 +38,7 @@ from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
 from gossamer.deployment.party.reporting import tested
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.errors import CallerError, GossamerError, SpecError
+from gossamer.errors import CallerError, GossamerError, SpecError, beginning
 from gossamer.experiment.preparation.held_out_rows import SUFFIX, rows_of
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
@@ -331,10 +331,8 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
     """Run a federation on this machine, and say what came of it; the exit code."""
     broker = EmbeddedBroker() if options.broker == "embedded" else Mosquitto()
     with broker:
-        try:
+        with beginning(str(options.spec), SpecError):
             federation = LocalFederation.found(experiment, out, broker.url)
-        except SpecError as error:
-            raise SpecError(f"{options.spec}: {error}") from None
         _tell(f"{len(federation.members)} parties in {out}, over {broker.url}")
         _tell(f"plan: {federation.plan}")
         warn([*left_out(experiment), *federation.plan.guarantee.remarks])

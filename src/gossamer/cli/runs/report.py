@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import door_for, page_of
 from gossamer.cli.printing import say
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, failing_as
 
 if TYPE_CHECKING:
     from gossamer.report.serving import Door
@@ -31,10 +31,8 @@ def report_command(options: argparse.Namespace) -> int:
     folder, page = options.out or options.dir[0], None
     if options.out is not None:
         page = page_of(options.dir, options.public)  # what cannot be shown is refused before a folder is made for it
-        try:
+        with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another --out"):
             make_own_folder(folder)
-        except OSError as error:
-            raise CallerError(f"{folder}: cannot make this folder ({error.strerror}); choose another --out") from None
     with held(folder):
         page = page or page_of(options.dir, options.public)
         if options.card:  # what has no model is refused before anything is written

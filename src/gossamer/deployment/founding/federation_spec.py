@@ -14,7 +14,7 @@ from gossamer.algorithms.table import ALGORITHMS, KIND, registered_as
 from gossamer.data.datasets import declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
-from gossamer.errors import CallerError, SpecError, counted, did_you_mean
+from gossamer.errors import CallerError, SpecError, counted, did_you_mean, failing_as
 from gossamer.experiment.preparation.objective import pretrained_file
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings, PrivacySettings, of_others, resolved
 from gossamer.experiment.specs.spec_file import read_text, write_spec
@@ -39,10 +39,8 @@ def make_identity(name: str, folder: Path) -> tuple[Identity, Path]:
     """
     check_name(name)
     public = folder / f"{name}.pub"
-    try:
+    with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another"):
         make_own_folder(folder)
-    except OSError as error:
-        raise CallerError(f"{folder}: cannot make this folder ({error.strerror}); choose another") from None
     identity = Identity.create(folder / papers.IDENTITY)
     with replaced(public, durable=True, opener=lambda beside, flags: os.open(beside, flags, 0o666)) as file:
         file.write(f"{identity.public_key}\n".encode("ascii"))
@@ -67,9 +65,8 @@ def read_keys(folder: Path) -> dict[str, PublicKey]:
 
 def _read_key(path: Path) -> PublicKey:
     try:
-        return PublicKey.parse(read_file(path, _LARGEST).decode("ascii").strip())
-    except OSError as error:
-        raise CallerError(f"{path}: cannot read the public key: {error.strerror}") from None
+        with failing_as(CallerError, f"{path}: cannot read the public key: "):
+            return PublicKey.parse(read_file(path, _LARGEST).decode("ascii").strip())
     except (UnicodeDecodeError, IdentityError):
         raise CallerError(
             f"{path}: expected a public key such as `gossamer federation identity` makes, found something else; "

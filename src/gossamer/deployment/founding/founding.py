@@ -27,7 +27,7 @@ from gossamer.deployment.founding.federation_spec import (
     start_of,
     with_parties,
 )
-from gossamer.errors import CallerError, SpecError
+from gossamer.errors import CallerError, SpecError, failing_as
 from gossamer.experiment.preparation.objective import pretrained_file
 from gossamer.experiment.preparation.prepare import servers
 from gossamer.experiment.specs.spec import Experiment
@@ -286,12 +286,9 @@ def kept_authority(folder: Path) -> Authority:
     CallerError
         If they cannot be read, or are none.
     """
-    try:
-        certificate = read_file(folder / papers.AUTHORITY_CERTIFICATE)
-    except OSError as error:
-        raise CallerError(
-            f"{folder / papers.AUTHORITY_CERTIFICATE}: cannot read the authority's certificate: {error.strerror}"
-        ) from None
+    path = folder / papers.AUTHORITY_CERTIFICATE
+    with failing_as(CallerError, f"{path}: cannot read the authority's certificate: "):
+        certificate = read_file(path)
     try:
         return Authority.load(certificate, read_private(folder / papers.AUTHORITY_KEY))
     except SpecError as error:
@@ -467,12 +464,7 @@ def _read(folder: Path) -> Invitation:
 def _authority(folder: Path) -> Authority:
     if not (folder / FEDERATIONS).is_dir():
         raise CallerError(f"{folder}: no shared broker; name a folder that `federation broker --out` made")
-    try:
-        return kept_authority(folder)
-    except SpecError as error:
-        raise SpecError(
-            f"{folder}: {error}; restore {papers.AUTHORITY_CERTIFICATE} and {papers.AUTHORITY_KEY}"
-        ) from None
+    return kept_authority(folder)
 
 
 def _check_successor(before: Invitation, after: Invitation) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from gossamer.deployment.owner.fingerprints import KEY_BYTES, content_of, examples_at, hashed
 from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
-from gossamer.errors import DataError, SpecError, counted
+from gossamer.errors import DataError, SpecError, counted, failing_as
 from gossamer.files import write_own
 from gossamer.keys.private_files import read_private
 from gossamer.privacy.accounting.filters import (
@@ -185,12 +185,9 @@ def _mark(key: bytes) -> bytes:
 
 def _write(path: Path, key: bytes) -> None:
     """A new file, whole or not there."""
-    try:
+    remedy = "; make its folder writable, or make room"
+    with failing_as(NotWritable, f"{path}: the key of the ledger cannot be written: ", remedy):
         write_own(path, f"{key.hex()}\n", durable=True)
-    except OSError as error:
-        raise NotWritable(
-            f"{path}: the key of the ledger cannot be written: {error.strerror}; make its folder writable, or make room"
-        ) from None
 
 
 def _read(path: Path) -> bytes:

@@ -18,7 +18,7 @@ from gossamer.data.datasets import blank_dataset
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, roster, with_start
 from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals
-from gossamer.errors import CallerError, SpecError, counted
+from gossamer.errors import CallerError, SpecError, beginning, counted
 from gossamer.experiment.preparation.objective import estimates_on, needs_estimates
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
@@ -393,12 +393,10 @@ def accept(options: PartyOptions, before: Path | None = None) -> Invited:
     content = content_of(file)  # first, as the key is looked for beside it
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
-    try:
+    with beginning(str(file), InvitationError):
         modules = (*options.modules, *(() if policy is None else policy.modules))
         invitation = _read(content, options, identity, policy)
         experiment = experiment_of(invitation, modules, options.start)
-    except InvitationError as error:
-        raise InvitationError(f"{file}: {error}") from None
     if options.pretrained is not None and experiment.objective.pretrained is None:
         raise CallerError("all parties of this run start from a model that is drawn; leave out --pretrained")
     me = invitation.me

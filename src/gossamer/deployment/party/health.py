@@ -27,7 +27,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import CallerError, counted
+from gossamer.errors import CallerError, counted, failing_as
 from gossamer.files import replaced
 
 _DAY = 86400.0
@@ -366,11 +366,11 @@ def write_metrics(path: Path, statuses: Mapping[str, Status | None]) -> None:
             f"--prometheus: expected a name that ends with {SUFFIX}, since the textfile collector reads no other, "
             f"found {path.name!r}; rename it"
         )
-    try:
-        with replaced(path, opener=lambda name, flags: os.open(name, flags, 0o666)) as file:
-            file.write(exposition(statuses).encode())
-    except OSError as error:
-        raise CallerError(f"{path}: cannot write the metrics: {error.strerror}; choose another file") from None
+    with (
+        failing_as(CallerError, f"{path}: cannot write the metrics: ", "; choose another file"),
+        replaced(path, opener=lambda name, flags: os.open(name, flags, 0o666)) as file,
+    ):
+        file.write(exposition(statuses).encode())
 
 
 def exposition(statuses: Mapping[str, Status | None]) -> str:

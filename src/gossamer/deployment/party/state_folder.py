@@ -38,7 +38,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gossamer.errors import CallerError, GossamerError
+from gossamer.errors import CallerError, GossamerError, failing_as
 from gossamer.files import append, for_owner, is_read_only, make_own_folder, named, read_text, to_json, write_own
 
 LOG = logging.getLogger("gossamer.node")
@@ -201,15 +201,15 @@ class StateFolder:
         CallerError
             If no node has ever run there.
         """
+        remedy = "give a node's --store"
+        with failing_as(CallerError, f"{self.path}: cannot read the status (", f"); {remedy}"):
+            try:
+                text = read_text(self.path / "status.json")
+            except FileNotFoundError:
+                why = "no node has run here, since there is no status.json"
+                raise CallerError(f"{self.path}: {why}; {remedy}") from None
         try:
-            said: dict[str, Any] = json.loads(read_text(self.path / "status.json"))
-        except FileNotFoundError:
-            raise CallerError(
-                f"{self.path}: no node has run here, since there is no status.json; give a node's --store"
-            ) from None
-        except OSError as error:
-            why = error.strerror
-            raise CallerError(f"{self.path}: cannot read the status ({why}); give a node's --store") from None
+            said: dict[str, Any] = json.loads(text)
         except (ValueError, RecursionError):
             raise CallerError(
                 f"{self.path}: cannot read the status: status.json is empty or damaged, as a power cut can leave it; "

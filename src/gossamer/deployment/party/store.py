@@ -17,7 +17,7 @@ from gossamer.deployment.party.data_side import FORMAT as SIDE
 from gossamer.deployment.party.data_side import UNIT_LEDGER, DataHeld
 from gossamer.deployment.party.state_folder import STORE, StateFolder, opened
 from gossamer.deployment.peers.peers import Peers
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, failing_as
 from gossamer.files import make_own_folder, named
 from gossamer.keys.invitations import Invitation, InvitationError, content_of, parse_signed
 from gossamer.protocol.session import Link, forgotten
@@ -144,14 +144,12 @@ def _store_file(options: PartyOptions) -> Path:
 def _watch(path: Path | None, stack: ExitStack) -> Callable[[TraceStep], None] | None:
     if path is None:
         return None
-    try:
+    with failing_as(CallerError, f"{path}: cannot write the trace: ", "; choose another file"):
         check_is_trace(path)
         # Raw models of units may be in it, so it is for nobody else to read. Each step is written at once.
         file = stack.enter_context(opened(path, buffering=0))
         with path.open("rb") as before:
             file.truncate(whole_steps(before))
-    except OSError as error:
-        raise CallerError(f"{path}: cannot write the trace: {error.strerror}; choose another file") from None
 
     def write(step: TraceStep) -> None:
         with named(path):
