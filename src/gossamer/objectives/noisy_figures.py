@@ -94,11 +94,16 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float
     for name, (part, whole, degree) in ratios.items():
         value = float(np.clip(part @ x / (whole @ x), 0, 1)) if whole @ x > 0 else math.nan
         found[name] = _measured(value, counts, partial(_of_ratio, part, whole), (0.0, 1.0), degree)
-    fitted = recalibrated(_LIKELY, _ONE > 0, x)
+    best = fitted(counts)
     for name, (number, weights, ends) in _FITTED.items():
-        found[name] = _measured(float(fitted[number]), counts, partial(weights, x), ends)
+        found[name] = _measured(float(best[number]), counts, partial(weights, x), ends)
     common = found["prevalence"].value
     return found | {"constant_brier": Measured(None if common is None else common * (1 - common))}
+
+
+def fitted(counts: ScoreCounts) -> Floats:
+    """Return the intercept at a slope of 1, and intercept and slope together, as `figures.recalibrated` does, [3]."""
+    return recalibrated(_LIKELY, _ONE > 0, counts.counts.ravel())
 
 
 _ONE = np.repeat([0.0, 1.0], BINS)

@@ -58,6 +58,11 @@ class ReleasedScores:
         """Parties whose part is not here."""
         return [name for name in self.expected if name not in self.counts]
 
+    @property
+    def total(self) -> ScoreCounts:
+        """Counts of all groups of all parties together."""
+        return reduce(add, (one for counts in self.counts.values() for one in counts))
+
     def summary(self) -> dict[str, Any]:
         """Part of `summary.json`: figures of all together, of each party, and of each group."""
         grouped = zip(self.groups, zip(*self.counts.values(), strict=True), strict=True)
@@ -65,7 +70,7 @@ class ReleasedScores:
         return {
             "epsilon": self.epsilon,
             **({} if self.expected else {"together": True}),
-            "figures": self._figures([one for counts in self.counts.values() for one in counts]),
+            "figures": self._figures([self.total]),
             "parties": {name: self._figures(counts) for name, counts in self.counts.items()},
             **({"groups": groups} if groups else {}),
             **({"missing": self.missing} if self.missing else {}),
@@ -94,7 +99,7 @@ class ReleasedScores:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return what a deployed party's folder has; None where it has nothing, or what is of no deployed run.
+        """Return what the folder of a run or of a deployed party has; None where it has nothing.
 
         Raises
         ------
@@ -106,8 +111,6 @@ class ReleasedScores:
         what = "what a party released of its held-out examples"
         with as_written(folder / FILE, what, "ask the party for its copy"):
             found = json.loads(read_text(folder / FILE, MOST_RECORDS))
-            if "run" not in found:
-                return None
             share = 1 / len(found["groups"])
             if not np.allclose(found["edges"], EDGES):
                 raise ValueError
@@ -120,8 +123,8 @@ class ReleasedScores:
             }
             if {len(of) for of in counts.values()} != {len(found["groups"])}:
                 raise ValueError
-            groups, expected = (tuple(map(str, found[name])) for name in ("groups", "of"))
-            return cls(counts, groups, found["epsilon"], found["prevalence"], str(found["run"]), expected)
+            groups, expected = (tuple(map(str, found.get(name, ()))) for name in ("groups", "of"))
+            return cls(counts, groups, found["epsilon"], found["prevalence"], str(found.get("run", "")), expected)
 
     @classmethod
     def together(cls, found: Sequence[Self]) -> Self:

@@ -49,7 +49,7 @@ def _released(records: Sequence[RunRecord]) -> dict[str, Any]:
     parts: dict[str, list[ReleasedScores]] = {}
     for record in records:
         told = record.summary.get("private_evaluation")
-        if told and (own := ReleasedScores.read(record.path)) is not None:
+        if told and (own := ReleasedScores.read(record.path)) is not None and own.run:
             parts.setdefault(f"run {own.run}", []).append(own)
         elif told:
             found[record.name] = told

@@ -222,6 +222,8 @@ class Card(Section):
         Note that its holder must know.
     about : AboutSettings, optional
         What people said of it.
+    recalibration : tuple of float, optional
+        Intercept and slope of its log odds that were fitted after the run, which its numbers have in them.
     """
 
     format: Literal[2] = 2
@@ -232,6 +234,7 @@ class Card(Section):
     owners: tuple[str, ...] | None = None
     note: str | None = None
     about: AboutSettings | None = None
+    recalibration: tuple[float, float] | None = None
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Write it as standard JSON."""

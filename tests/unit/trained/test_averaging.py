@@ -138,4 +138,4 @@ def test_one_model_or_one_twice_is_no_average(
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
     assert main(["average", *map(str, folders), "--out", str(tmp_path / "there")]) == 2
-    assert "expected a new folder for the mean" in capsys.readouterr().err
+    assert "expected a new folder for the model" in capsys.readouterr().err

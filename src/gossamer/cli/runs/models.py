@@ -1,4 +1,4 @@
-"""Commands about models that runs left behind: ``predict``, ``evaluate``, ``export`` and ``average``."""
+"""Commands about models that runs left: ``predict``, ``evaluate``, ``export``, ``average`` and ``recalibrate``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
+from gossamer.arrays import FloatArray
 from gossamer.cli.printing import answered, in_blocks, say, table, warn, wrapped
 from gossamer.errors import CallerError, counted, shortened
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import make_own_folder, to_json, write_own
+from gossamer.objectives.released_scores import FILE as RELEASED
+from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.objectives.score_words import reliability_table, said_first, table_of, table_of_groups
 from gossamer.trained.averaging import Saved, average
-from gossamer.trained.card import ARRAYS, FILE, saved
+from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt, saved
 from gossamer.trained.model import TARGETS, Predictions, export_model, load_model
+from gossamer.trained.recalibration import Recalibration
 
 
 def predict_command(options: argparse.Namespace) -> int:
@@ -164,9 +168,7 @@ def _beside(results: Path) -> Path:
 def average_command(options: argparse.Namespace) -> int:
     """Write the mean, and say what it was made of."""
 
-    out = options.out
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise CallerError(f"{out}: expected a new folder for the mean, found something there; choose another --out")
+    check_new(options.out)
     models = [Saved.read(place) for place in options.results]
     card, mean = average(models, options.weights)
     content = saved(mean, card)
@@ -180,15 +182,43 @@ def average_command(options: argparse.Namespace) -> int:
         }
         for model, weight in zip(models, weights, strict=True)
     ]
-    document = {"folder": str(out), "sha256": hashlib.sha256(content).hexdigest(), "models": documents}
-    make_own_folder(out)
-    write_own(out / ARRAYS, content)
-    write_own(out / FILE, card.to_json(indent=2) + "\n")
-    write_own(out / "average.json", to_json(document, indent=2) + "\n")
+    document = {"folder": str(options.out), "sha256": hashlib.sha256(content).hexdigest(), "models": documents}
+    _write(options.out, card, mean, "average.json", document)
     rows: list[tuple[str, ...]] = [("model", "party", "weight", "distance from the mean")]
     rows += [
         (str(found["place"]), str(found["node"] or "-"), f"{found['weight']:g}", f"{found['distance']:.4g}")
         for found in documents
     ]
     said = f"SHA-256 of the mean, the same for all who average these: {document['sha256']}"
-    return answered(options, document, f"{table(rows)}\n\n{said}\nModel: {out}")
+    return answered(options, document, f"{table(rows)}\n\n{said}\nModel: {options.out}")
+
+
+def recalibrate_command(options: argparse.Namespace) -> int:
+    """Write the first folder's model with other log odds, and say which."""
+
+    check_new(options.out)
+    card, vector = read_model(options.results[0])
+    parts = [one for place in options.results if (one := ReleasedScores.read(place)) is not None]
+    if not parts:
+        raise CallerError(f"expected a folder with {RELEASED}, which evaluation.release: private leaves, found none")
+    released = ReleasedScores.together(parts)
+    found = Recalibration.of(released.total, released.prevalence)
+    card, vector = found.applied(card, rebuilt(card, options.results[0]), vector)
+    document = {"folder": str(options.out), **found._asdict(), "missing": released.missing}
+    _write(options.out, card, vector, "recalibration.json", document)
+    said = f"Log odds are now {found.slope:.4g} times what they were, and {found.intercept:+.4g}."
+    missing = f"\nWithout {', '.join(released.missing)}, whose part is missing." if released.missing else ""
+    return answered(options, document, f"{said}{missing}\nModel: {options.out}")
+
+
+def check_new(out: Path) -> None:
+    """Refuse a folder for a model in which there is something."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise CallerError(f"{out}: expected a new folder for the model, found something there; choose another --out")
+
+
+def _write(out: Path, card: Card, vector: FloatArray, name: str, document: object) -> None:
+    make_own_folder(out)
+    write_own(out / ARRAYS, saved(vector, card))
+    write_own(out / FILE, card.to_json(indent=2) + "\n")
+    write_own(out / name, to_json(document, indent=2) + "\n")
