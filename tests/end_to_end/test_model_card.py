@@ -224,3 +224,13 @@ def test_new_refuses_what_no_card_has(
     assert main([*NEW, "--about", said]) == 2
     assert "--about: expected KEY=TEXT with one of purpose, limits, persons, decided" in capsys.readouterr().err
     assert not Path("wards.yaml").exists()
+
+
+def test_a_card_of_a_run_without_a_model_makes_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    out = tmp_path / "out"
+    assert main(["run", str(spec(tmp_path)), "--out", str(out)]) == 0
+    (out / "model.json").unlink()
+    assert main(["report", str(out), "--card", "--out", str(tmp_path / "new")]) == 2
+    assert "expected a model, with model.json, found none" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

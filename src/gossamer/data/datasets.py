@@ -539,6 +539,11 @@ def dataset_of(
         by_class = settings.task == "classification"
         by_owner = settings.test_by == "owner"
         train, test = hold_out(settings.name, train, settings.test_fraction, by_class=by_class, by_owner=by_owner)
+    elif settings.test_by is not None:
+        raise DataError(
+            f"data set {settings.name!r}: dataset.test_by says how test examples are chosen, and there are such "
+            f"already ({settings.test_path or 'in its files'}); leave it out"
+        )
     else:
         test = own_test
     warn_of_shared_persons(settings.name, train.persons, test.persons)

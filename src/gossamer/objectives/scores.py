@@ -132,6 +132,10 @@ class ScoredSample:
         if classes is not None:
             each = [1] if len(classes) == 2 else range(len(classes))
             _without_width(kinds, [_counts(units, named == one, targets == one) for one in each])
+        for figure in (one for figures in kinds for one in figures.values()):
+            # What all resamples have alike but for rounding, and nothing else tells an interval of, has none.
+            if figure["interval"] is not None and np.allclose(*figure["interval"], rtol=1e-9, atol=0):
+                figure["interval"] = None
         found: dict[str, Any] = {
             "rows": len(targets),
             "persons": None if self.persons is None else int(units.max()) + 1,

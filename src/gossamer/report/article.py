@@ -88,10 +88,10 @@ class Mean:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean; None of fewer than two seeds."""
+        """The 95 % interval of the mean; None of fewer than two seeds, and of values that are all alike."""
         from scipy import stats
 
-        if len(self.values) < 2:
+        if len({*self.values.values()}) < 2:
             return None
         half = stats.t.ppf(0.975, len(self.values) - 1) * stats.sem([*self.values.values()])
         return self.mean - float(half), self.mean + float(half)

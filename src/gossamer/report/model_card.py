@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gossamer.errors import DataError, counted
-from gossamer.files import MOST_RECORDS, as_written, read_text, write_own
+from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.objectives.score_words import said_first
 from gossamer.privacy.guarantee_card import FILE as GUARANTEE
 from gossamer.report.drawing import decimal
@@ -67,10 +66,8 @@ def opening(card: Card) -> list[str]:
 _SAID = {"purpose": "What it is for", "limits": "What it is not for", "decided": "Who decided"}
 
 
-def write_model_card(record: RunRecord, folder: Path, *, public: bool = False) -> Path:
-    """Write the card of a run's model as Markdown into ``folder``, and return where it is.
-
-    With ``public``, it is without what tells of more than was released.
+def model_card(record: RunRecord, *, public: bool = False) -> str:
+    """Return the card of a run's model as Markdown; with ``public``, without what tells of more than was released.
 
     Raises
     ------
@@ -79,8 +76,7 @@ def write_model_card(record: RunRecord, folder: Path, *, public: bool = False) -
     """
     if (card := card_of(record)) is None:
         raise DataError(f"{record.path}: expected a model, with {MODEL}, found none; give a run that has ended")
-    write_own(folder / CARD, ("\n".join(_lines(record, card, public)) + "\n").encode())
-    return folder / CARD
+    return "\n".join(_lines(record, card, public)) + "\n"
 
 
 def _lines(record: RunRecord, card: Card, public: bool) -> Iterator[str]:

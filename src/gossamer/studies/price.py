@@ -433,7 +433,7 @@ _CALLED = {AREA: "area under the ROC curve", ACCURACY: "accuracy", LOSS: "test l
 
 
 def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
-    """The 95 % interval of a difference of means, by Welch's t; None where there are fewer than two values of either.
+    """The 95 % interval of a difference of means, by Welch's t; None where values of both are alike, or one of one.
 
     References
     ----------
@@ -444,18 +444,20 @@ def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
         return None
     parts = [(each.deviation or 0.0) ** 2 / len(each.values) for each in (one, other)]
     mean, square = one.mean - other.mean, sum(parts)
+    if not square:
+        return None
     freedom = sum(part**2 / (len(each.values) - 1) for part, each in zip(parts, (one, other), strict=True))
-    reach = float(stdtrit(square**2 / freedom, 0.975)) * math.sqrt(square) if freedom else 0.0
+    reach = float(stdtrit(square**2 / freedom, 0.975)) * math.sqrt(square)
     return mean - reach, mean + reach
 
 
 def _over_seeds(here: Scores, there: Scores, lost: float | None = None) -> str:
     """The interval of what is lost over seeds, and whether they decide that something is."""
-    ends = difference(here.score, there.score)
+    ends, fewest = difference(here.score, there.score), min(len(here.score.values), len(there.score.values))
     if ends is None:
-        return ", of one seed, which decides nothing"
+        return f", of {f'{fewest} seeds that score alike' if fewest > 1 else 'one seed'}, which decides nothing"
     low, high = ends if here.kind == LOSS else (-ends[1], -ends[0])
-    seeds = f"{min(len(here.score.values), len(there.score.values))} seeds"
+    seeds = f"{fewest} seeds"
     within = f"{_figure(here, low)} to {_figure(here, high)}"
     if lost is not None and low <= 0 <= high:
         return f", which {seeds} do not tell from none ({within})"

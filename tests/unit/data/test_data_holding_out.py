@@ -117,6 +117,13 @@ def by_owner(tmp_path: Path, rows: list[str], **more: object) -> DatasetSettings
     return DatasetSettings(name="t", path=tmp_path / "t.csv", test_by="owner", **{**columns, **more})  # type: ignore[arg-type]
 
 
+def test_a_choice_of_test_examples_beside_a_file_of_them_is_refused(tmp_path: Path) -> None:
+    rows = [f"{age},a,p{age},{'yes' if age > 5 else 'no'}" for age in range(10)]
+    settings_ = by_owner(tmp_path, rows, test_path=tmp_path / "t.csv")
+    with pytest.raises(DataError, match=r"dataset\.test_by says how .* there are such already \(.*t\.csv\); leave it"):
+        load_dataset(settings_)
+
+
 @pytest.mark.parametrize("persons", [False, True])
 def test_each_owner_has_examples_to_test_on_and_to_train_on(tmp_path: Path, persons: bool) -> None:
     """Of each its share rounded down, but one at least: 0.2 of 2, 4, 10 and 100 rows."""

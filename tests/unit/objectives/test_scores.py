@@ -288,6 +288,15 @@ def test_a_perfect_rank_of_very_few_rows_is_no_gain() -> None:
         assert of_two(np.where(truth == 1, 2.0, -2.0), truth).assess()["better"] is better
 
 
+def test_what_all_resamples_have_alike_has_no_interval() -> None:
+    """Each row's own class has a chance of 0.6: log loss is -log(0.6) in every resample, for whatever rows."""
+    truth = np.repeat([0, 1, 2], 8)
+    likely = np.where(np.eye(3)[truth] == 1, 0.6, 0.2)
+    found = ScoredSample(np.log(likely), truth, ("a", "b", "c"), likely).assess()["figures"]["log_loss"]
+    assert found["value"] == pytest.approx(-np.log(0.6))
+    assert found["interval"] is None
+
+
 @pytest.mark.parametrize("alike", [1, 4])
 def test_intervals_of_a_share_near_one_cover_it(alike: int) -> None:
     """In at least 95 % of all samples of 30 persons, whose rows are right together: a sum over the binomial law.

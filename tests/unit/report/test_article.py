@@ -35,6 +35,7 @@ def test_the_interval_of_two_seeds_is_that_of_cauchy() -> None:
     half = math.tan(0.475 * math.pi) * 0.1
     assert (low, high) == pytest.approx((0.6 - half, 0.6 + half))
     assert mean("a", 0.5).interval is None
+    assert mean("a", 0.5, 0.5, 0.5).interval is None  # of no width it would say that the mean is known
     assert math.isnan(mean("a").mean)
 
 

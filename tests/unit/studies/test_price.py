@@ -163,7 +163,7 @@ def test_a_difference_that_seeds_make_as_well_is_said_to_be_one(tmp_path: Path) 
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.90), with_noise=(0.79, 0.89)))
     assert "Privacy costs 1.0 points of accuracy, which 2 seeds do not tell from none (-29.4 to 31.4)" in said[1]
     said = in_words(made_up(tmp_path, without_noise=(0.80, 0.80), with_noise=(0.81, 0.81)))
-    assert said[1].startswith("Privacy costs no accuracy that these test rows show (-1.0 to -1.0 over 2 seeds)")
+    assert said[1].startswith("Privacy costs no accuracy that these test rows show, of 2 seeds that score alike")
 
 
 def test_the_interval_of_a_difference_is_that_of_scipy_and_few_seeds_make_it_wide(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
-    from gossamer.files import held, make_own_folder
-    from gossamer.report.model_card import write_model_card
+    from gossamer.files import held, make_own_folder, write_own
+    from gossamer.report.model_card import CARD, model_card
     from gossamer.report.page import write_figures, write_page, write_paper
     from gossamer.report.records import read_records
 
@@ -29,14 +29,17 @@ def report_command(options: argparse.Namespace) -> int:
     if options.card and len(options.dir) > 1:
         raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
     folder, page = options.out or options.dir[0], None
+    # What has no model is refused before anything is written.
+    card = model_card(read_records(options.dir)[0], public=options.public) if options.card else None
     if options.out is not None:
         page = page_of(options.dir, options.public)  # what cannot be shown is refused before a folder is made for it
         with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another --out"):
             make_own_folder(folder)
     with held(folder):
         page = page or page_of(options.dir, options.public)
-        if options.card:  # what has no model is refused before anything is written
-            print(write_model_card(read_records(options.dir)[0], folder, public=options.public))
+        if card is not None:
+            write_own(folder / CARD, card)
+            print(folder / CARD)
         print(write_page(page, folder))
         if options.figures:
             print(write_figures(page, folder))
