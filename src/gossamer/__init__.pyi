@@ -64,7 +64,7 @@ from gossamer.experiment.specs.spec_file import override as override
 from gossamer.experiment.specs.spec_file import parse_spec as parse_spec
 from gossamer.experiment.specs.spec_file import read_spec as read_spec
 from gossamer.objectives.linear.model import LinearModel as LinearModel
-from gossamer.objectives.network_losses import OwnLoss as OwnLoss
+from gossamer.objectives.network_settings import OwnLoss as OwnLoss
 from gossamer.objectives.networks.module import TorchModule as TorchModule
 from gossamer.privacy.clipping import FixedClip as FixedClip
 from gossamer.privacy.clipping import NoClip as NoClip

@@ -23,7 +23,7 @@ from gossamer.errors import DataError, ModelError
 from gossamer.files import elsewhere, read_text
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.objectives.network_losses import KIND, OwnLoss
+from gossamer.objectives.network_settings import KIND, AdapterSettings, OwnLoss
 from gossamer.objectives.objective import Objective
 from gossamer.section import Section
 from gossamer.trained.about import AboutSettings
@@ -162,6 +162,8 @@ class ObjectiveCard(Section):
         Type of the parameters.
     frozen : str, optional
         SHA-256 of a network's numbers that are not trained, which are in its code and not in the file.
+    adapters : AdapterSettings, optional
+        Adapters of a network, whose parameters these are.
     """
 
     name: str | None = None
@@ -173,6 +175,7 @@ class ObjectiveCard(Section):
     intercept: bool = True
     dtype: Literal["float32", "float64"] = "float32"
     frozen: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
+    adapters: AdapterSettings | None = None
 
     @property
     def linear(self) -> bool:
@@ -310,7 +313,9 @@ def own_loss(card: LossCard, where: Path) -> OwnLoss:
     return loss
 
 
-def describe(objective: Objective, name: str | None, module: str | None) -> ObjectiveCard:
+def describe(
+    objective: Objective, name: str | None, module: str | None, adapters: AdapterSettings | None = None
+) -> ObjectiveCard:
     """Describe an objective, so that `rebuilt` makes it again.
 
     Parameters
@@ -319,6 +324,8 @@ def describe(objective: Objective, name: str | None, module: str | None) -> Obje
         Objective that was minimised.
     name, module : str, optional
         Name and module as in a spec; neither for a module that was given from memory.
+    adapters : AdapterSettings, optional
+        Adapters of the network.
     """
     dtype: Any = objective.dtype.name
     if isinstance(objective, LinearModel):
@@ -337,7 +344,15 @@ def describe(objective: Objective, name: str | None, module: str | None) -> Obje
             sha256=found.source,
         )
         loss = "registered"
-    return ObjectiveCard(name=name, module=module, loss=loss, registered=registered, dtype=dtype, frozen=network.frozen)
+    return ObjectiveCard(
+        name=name,
+        module=module,
+        loss=loss,
+        registered=registered,
+        dtype=dtype,
+        frozen=network.frozen,
+        adapters=adapters,
+    )
 
 
 def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:
@@ -391,6 +406,7 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     # Networks need torch, which is optional, so it is imported only here.
     from gossamer.objectives.models import build_model, load_module
     from gossamer.objectives.models import made as made_of
+    from gossamer.objectives.networks.adapters import adapt
     from gossamer.objectives.networks.module import TorchModule
     from gossamer.objectives.networks.network import loss_of
 
@@ -408,6 +424,8 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
             f"{where}: the run had its module from memory, and no file has its code; give it: "
             "gs.load_model(folder, module=...)"
         )
+    if told.adapters is not None:
+        adapt(module, told.adapters)
     # It is not trained, so it does not matter what it does in training mode, and its scores need no kernels.
     made = TorchModule(module.eval(), loss=loss, strategy="loop", classes=classes)
     if told.frozen != made.frozen:

@@ -23,7 +23,7 @@ from gossamer.deployment.founding.federation_spec import own_code
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.spec import of_others
 from gossamer.experiment.specs.spec_file import parse_spec, read_text, write_spec
-from gossamer.objectives.network_losses import KIND
+from gossamer.objectives.network_settings import KIND
 
 QUICK: dict[str, Any] = {
     "algorithm": {"name": "gossip", "nodes": 3, "batch_size": 8, "updates_per_node": 3, "learning_rate": 0.01},

@@ -29,7 +29,7 @@ from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.objectives.class_weights import shares_of, weights_of
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import WEIGHED, LinearModel
-from gossamer.objectives.network_losses import said_of
+from gossamer.objectives.network_settings import said_of
 from gossamer.objectives.objective import Objective
 from gossamer.randomness import stream
 from gossamer.vectors import Part, Public, pack
@@ -380,6 +380,8 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
             raise SpecError(
                 f"objective.loss is for networks; {name} is a loss itself, so leave it out, or name a network"
             )
+        if settings.adapters is not None:
+            raise SpecError(f"objective.adapters are for networks, found {name}; leave them out, or name a network")
         return _linear(name, experiment, dataset)
     return _network(name, experiment, dataset)
 
@@ -433,6 +435,7 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int:
 
 def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: bool = False) -> Objective:
     """The loss of a ``torch.nn.Module``; ``started`` from its own parameters."""
+    from gossamer.objectives.networks.adapters import adapt
     from gossamer.objectives.networks.module import TorchModule
 
     settings = experiment.objective
@@ -448,6 +451,8 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         from gossamer.objectives.device.network import DeviceNetwork
 
         made = partial(DeviceNetwork, device_of(compute.device, compute.memory_mib, compute.precision))
+    if (adapters := settings.adapters) is not None:
+        adapt(module, adapters)
     shares = shares_of(experiment.dataset.prevalence)
     network = made(
         module,
@@ -455,7 +460,7 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         l2=settings.l2,
         memory_mib=compute.memory_mib,
         strategy=compute.strategy,
-        pretrained=started,
+        pretrained=started and adapters is None,
         exact=compute.rounding == "exact",
         classes=dataset.classes,
         class_weight=weights_of(settings.class_weight, shares, dataset.labels),

@@ -266,6 +266,8 @@ def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
         for path in _paths(getattr(prepared.experiment, section)):
             yield read_file(path, MOST_RECORDS) if path.is_file() else b""
     yield prepared.code or _source(prepared.experiment.objective.module)
+    if frozen := getattr(prepared.objective, "frozen", None):  # of a network, whose code may read them from anywhere
+        yield frozen.encode()
     if (found := registered_as(prepared.experiment.algorithm.name)) is not None:
         yield found.code.encode()
     for _, one in of_others(prepared.experiment):

@@ -112,7 +112,7 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     name = settings.name or ("softmax" if dataset.classes else "squared")
     module = None if prepared.code else settings.module  # of one that was given from memory there is no name
     return Card(
-        objective=describe(prepared.objective, None if settings.module else name, module),
+        objective=describe(prepared.objective, None if settings.module else name, module, settings.adapters),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
         data=dataset.declaration or _declared(prepared),
         owners=owners or prepared.owners,

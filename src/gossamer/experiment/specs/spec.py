@@ -26,8 +26,8 @@ from gossamer.data.settings import DatasetSettings
 from gossamer.files import real_path
 from gossamer.notebooks import card, verbatim
 from gossamer.objectives.class_weights import ClassWeight
-from gossamer.objectives.network_losses import KIND as LOSSES
-from gossamer.objectives.network_losses import LossSettings
+from gossamer.objectives.network_settings import KIND as LOSSES
+from gossamer.objectives.network_settings import AdapterSettings, LossSettings
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.tasks import TrainingQuery
@@ -91,6 +91,8 @@ class ObjectiveSettings(Section):
     pretrained : path or mapping, optional
         A safetensors file with the model that all nodes start from; by default one that is drawn. It must not come from
         the private data.
+    adapters : mapping, optional
+        Low-rank adapters of a network, which are trained in the place of its own parameters.
     class_weight : mapping or "balanced", optional
         Factor of the loss of each class, by its label, which gradients have before they are clipped; 1 for the others.
         ``balanced``: in inverse proportion to what ``dataset.prevalence`` says of two classes, the largest being 1.
@@ -104,6 +106,7 @@ class ObjectiveSettings(Section):
     dtype: Literal["float32", "float64"] = "float32"
     intercept: bool = True
     pretrained: Annotated[PretrainedSettings | None, bare("path")] = None
+    adapters: AdapterSettings | None = None
     class_weight: ClassWeight | None = None
 
     @model_validator(mode="after")

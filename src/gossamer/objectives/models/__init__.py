@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
 # isort: split
+import torch
 from torch import nn
 
 from gossamer.data.settings import IN_MEMORY
@@ -209,7 +210,9 @@ def module_of(make: Callable[..., Any], name: str, input_shape: tuple[int, ...],
         If the call fails, or returns no ``torch.nn.Module``; it says ``name``.
     """
     try:
-        module = make(**_taken(make, {"input_shape": tuple(input_shape), "classes": classes}))
+        with torch.random.fork_rng(devices=[]):  # what stays as it is is the same everywhere
+            torch.default_generator.manual_seed(0)
+            module = make(**_taken(make, {"input_shape": tuple(input_shape), "classes": classes}))
     except ModelError:
         raise
     except Exception as problem:

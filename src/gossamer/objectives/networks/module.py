@@ -49,7 +49,7 @@ from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.objectives import objective
 from gossamer.objectives.chains.compiled import MADE, has_products, kernel_of
-from gossamer.objectives.network_losses import OwnLoss
+from gossamer.objectives.network_settings import OwnLoss
 from gossamer.objectives.networks import checks, gradients
 from gossamer.objectives.networks.kernel import Kernel, Unknown, chain_of, descend, walk
 from gossamer.objectives.networks.network import Network, flat_parameters, frozen_digest, loss_of

@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from gossamer.errors import ModelError, SpecError
-from gossamer.objectives.network_losses import OwnLoss
+from gossamer.objectives.network_settings import OwnLoss
 from gossamer.vectors import Part
 
 # A loss of another distribution is never given a batch: clipping bounds what one example adds to a gradient if its

@@ -1,12 +1,34 @@
-"""The loss of a network as a spec says it: Gossamer's own by name, and those that other distributions register."""
+"""What a spec says of a network: its loss, Gossamer's own by name or registered by others, and its adapters."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import SerializeAsAny, WrapValidator, model_serializer
+from pydantic import Field, PositiveFloat, PositiveInt, SerializeAsAny, WrapValidator, model_serializer
 
 from gossamer.section import Kind, Section, bare
+
+
+class AdapterSettings(Section):
+    """Low-rank adapters (LoRA): of a network only these are trained, clipped, noised and sent.
+
+    A layer ``W x`` becomes ``W x + (alpha / rank) B A x``; A is drawn, and B begins at zero. All parameters that the
+    network has otherwise stay as they are, and are public.
+
+    Attributes
+    ----------
+    rank : int
+        Number of rows of A.
+    alpha : float
+        Factor of what an adapter adds, times the rank.
+    modules : list of str
+        Names of `torch.nn.Linear` layers, as ``named_modules()`` has them, or what such names end with:
+        ``q_proj`` is the layer of this name in every block.
+    """
+
+    rank: PositiveInt = 8
+    alpha: PositiveFloat = 16.0
+    modules: tuple[str, ...] = Field(min_length=1)
 
 
 class NamedLoss(Section):
