@@ -22,7 +22,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import ROUND_CEILING, Context
 from numbers import Real
@@ -158,36 +158,32 @@ def round_up(bound: float, digits: int) -> float:
     return float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(bound))))
 
 
+def _require(values: Mapping[str, Any], fits: Callable[[Any], bool], expected: str) -> None:
+    for name, value in values.items():
+        if not fits(value):
+            raise SpecError(f"{name} must {expected}, found {value!r}")
+
+
 def require_positive(**values: float) -> None:
     """Raise SpecError unless every value is finite and positive."""
-    for name, value in values.items():
-        if not 0 < real_number(value) < math.inf:
-            raise SpecError(f"{name} must be a finite number > 0, found {value!r}")
+    _require(values, lambda value: 0 < real_number(value) < math.inf, "be a finite number > 0")
 
 
 def require_not_negative(**values: float) -> None:
     """Raise SpecError unless every value is finite, and 0 or more."""
-    for name, value in values.items():
-        if not 0 <= real_number(value) < math.inf:
-            raise SpecError(f"{name} must be a finite number >= 0, found {value!r}")
+    _require(values, lambda value: 0 <= real_number(value) < math.inf, "be a finite number >= 0")
 
 
 def require_counts(**values: int) -> None:
     """Raise SpecError unless every value is a whole number, 1 or more."""
-    for name, value in values.items():
-        if not whole_number(value):
-            raise SpecError(f"{name} must be a whole number > 0, found {value!r}")
+    _require(values, lambda value: bool(whole_number(value)), "be a whole number > 0")
 
 
 def require_whole(**values: int) -> None:
     """Raise SpecError unless every value is a whole number, 0 or more."""
-    for name, value in values.items():
-        if whole_number(value) is None:
-            raise SpecError(f"{name} must be a whole number >= 0, found {value!r}")
+    _require(values, lambda value: whole_number(value) is not None, "be a whole number >= 0")
 
 
 def require_fraction(**values: float) -> None:
     """Raise SpecError unless every value lies strictly between 0 and 1."""
-    for name, value in values.items():
-        if not 0 < real_number(value) < 1:
-            raise SpecError(f"{name} must lie between 0 and 1, found {value!r}")
+    _require(values, lambda value: 0 < real_number(value) < 1, "lie between 0 and 1")

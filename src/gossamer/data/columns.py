@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -112,12 +112,16 @@ class ScaleConstants(Section):
         Published figures of such values: the mean is taken off them, and they are divided by the deviation.
     """
 
+    lacking: ClassVar[str] = ""
+    """What is said where there are none, of a class that needs some."""
     range: Interval | None = None
     mean: Finite | None = None
     deviation: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
 
     @model_validator(mode="after")
     def _one_pair(self) -> ScaleConstants:
+        if self.lacking and (self.range, self.mean, self.deviation) == (None, None, None):
+            raise ValueError(self.lacking)
         if self.range is not None and (self.mean, self.deviation) != (None, None):
             raise ValueError("give a range, or a mean and a deviation, found both")
         if self.range is not None and not self.range[0] < self.range[1]:
@@ -163,6 +167,8 @@ class TargetRange(ScaleConstants):
         Published figures of such targets: the mean is taken off them, and they are divided by the deviation.
     """
 
+    lacking: ClassVar[str] = "give the least and the most target, such as [80, 200], or a mean and a deviation"
+
     @model_validator(mode="before")
     @classmethod
     def _in_full(cls, given: Any) -> Any:
@@ -171,12 +177,6 @@ class TargetRange(ScaleConstants):
         if not isinstance(given, Mapping | cls):
             raise ValueError(f"expected the least and the most target, such as [80, 200], found {given!r:.40}")
         return given
-
-    @model_validator(mode="after")
-    def _some(self) -> TargetRange:
-        if not self.scaled:
-            raise ValueError("give the least and the most target, such as [80, 200], or a mean and a deviation")
-        return self
 
     @property
     def unit(self) -> float:

@@ -44,16 +44,8 @@ Classes = tuple[tuple[str, ...], ...]
 """The labels of each class number."""
 
 _AS_SAID = (
-    "name",
-    "task",
-    "scale",
-    "normalise",
-    "csv",
-    "owner",
-    "person",
-    "missing_marks",
-    "first_index",
-    "drop_unlabelled",
+    *("name", "task", "scale", "normalise", "csv", "owner", "person"),
+    *("missing_marks", "first_index", "drop_unlabelled"),
 )
 """Keys of a declaration that are those of the section ``dataset``."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, get_args
 
@@ -133,15 +134,6 @@ def check_growth(what: str, produced: int, size: int) -> None:
 
 
 # Data sets known by name, and what is publicly known about them.
-
-TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
-TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-"""Of the classes, by number; the order is that of the alphabet."""
-
-PYTHON = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
-BINARY = tuple(f"{name}.bin" for name in PYTHON)
-"""Files of the batches, the test batch last."""
 
 
 def search_path() -> list[Path]:
@@ -275,43 +267,20 @@ class KnownDataset:
         return self.locate(folders)[0] if not self.files or find_together(self.files, folders) else None
 
 
-_TEN = tuple(range(10))
+def _known(name: str, told: Mapping[str, Any]) -> KnownDataset:
+    """The data set of an entry of ``known.json``, whose other forms are like it but for what they say."""
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    others = [_known(name, {**told, "others": [], **other}) for other in told.get("others", ())]
+    return KnownDataset(name, **{**fields, "others": tuple(others)})
 
 
-def _cifar10() -> KnownDataset:
-    """The published archives, what is unpacked of them, and a part of the pictures as JPEG."""
-    published = ("cifar-10-python.tar",)
-    whole = KnownDataset("cifar10", "colour photographs, 32 x 32", "cifar10", published, (3, 32, 32), NAMES)
-    part = replace(
-        whole,
-        description="colour photographs, 32 x 32: a subset of CIFAR-10 as JPEG, 1,000 + 200 a class",
-        format="images",
-        files=("cifar10-jpeg-12k.zip",),
-    )
-    unpacked = (replace(whole, files=files) for files in (PYTHON, ("cifar-10-binary.tar",), BINARY))
-    return replace(whole, others=(*unpacked, part))
-
-
-_CENSUS = "census income (Adult), binary features"
-_FOREST = "forest cover, one type against the others, scaled to [0, 1]"
-_ENVELOPES = "handwritten digits from envelopes, 16 x 16, in [-1, 1]"
-_SIGNS = (-1, 1)
-_ALL = (
-    KnownDataset("digits", "handwritten digits, 8 x 8, bundled", "npz", (), (1, 8, 8), _TEN, divisor=16.0),
-    KnownDataset("mnist", "handwritten digits, 28 x 28", "idx", TRAIN + TEST, (1, 28, 28), _TEN),
-    _cifar10(),
-    KnownDataset("a9a", _CENSUS, "libsvm", ("a9a", "a9a.t"), (123,), _SIGNS),
-    KnownDataset("w8a", "web pages, binary features", "libsvm", ("w8a",), (300,), _SIGNS, "sparse"),
-    KnownDataset("ijcnn1", "engine misfires", "libsvm", ("ijcnn1", "ijcnn1.t"), (22,), _SIGNS),
-    KnownDataset("usps", _ENVELOPES, "libsvm", ("usps", "usps.t"), (1, 16, 16), tuple(range(1, 11))),
-    KnownDataset("covtype.binary", _FOREST, "libsvm", ("covtype.libsvm.binary.scale",), (54,), (1, 2)),
-    KnownDataset("phishing", "phishing web sites", "libsvm", ("phishing",), (68,), None),
-    KnownDataset(
-        "real-sim", "newsgroup articles, real against simulated", "libsvm", ("real-sim",), (20_958,), _SIGNS, "sparse"
-    ),
-)
-
-KNOWN: dict[str, KnownDataset] = {known.name: known for known in _ALL}
+_TOLD = json.loads(Path(__file__).with_name("known.json").read_text("utf-8"))
+KNOWN: dict[str, KnownDataset] = {name: _known(name, told) for name, told in _TOLD.items()}
+TRAIN, TEST = KNOWN["mnist"].files[:2], KNOWN["mnist"].files[2:]
+NAMES = tuple(map(str, KNOWN["cifar10"].labels or ()))
+"""Of the classes, by number; the order is that of the alphabet."""
+PYTHON, BINARY = (KNOWN["cifar10"].others[form].files for form in (0, 2))
+"""Files of the batches, the test batch last."""
 
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -41,12 +41,7 @@ class ConstantScale(ScaleConstants):
     """All features are scaled by the same public constants."""
 
     name: Literal["constant"] = "constant"
-
-    @model_validator(mode="after")
-    def _some(self) -> ConstantScale:
-        if not self.scaled:
-            raise ValueError("give a range, such as [0, 255], or a mean and a deviation")
-        return self
+    lacking: ClassVar[str] = "give a range, such as [0, 255], or a mean and a deviation"
 
 
 class PrivateScale(Section):

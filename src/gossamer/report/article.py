@@ -279,21 +279,7 @@ def _p(value: float | None) -> str:
 # The figure: as wide as two columns of an article, in letters like those around it, told apart without colour.
 
 _WIDE, _HIGH = 7.0, 2.7  # inches
-_LOOKS = {
-    "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
-    "font.size": 9,
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4.5,
-    "pdf.fonttype": 42,  # as letters: conferences refuse Type 3
-    "svg.hashsalt": "gossamer",
-}
+_LOOKS = Path(__file__).with_name("article.mplstyle")
 _MARKS, _LINES = "osD^vPX", ("-", "--", "-.", (0, (1, 1.2)))
 _WORDS = {"budget.epsilon": "privacy budget $\\epsilon$", "budget.delta": "$\\delta$ of the budget"}
 _SHARES = [name for name, label in LABELS.items() if label.form == "z.3f" and name != "r2"]
@@ -308,7 +294,7 @@ def _drawn(means: Sequence[Mean], axes: Axes) -> Iterator[Any]:
     """Draw the figure; it has to be saved inside the block."""
     figure_class = needed("matplotlib.figure", "figures", "a figure").Figure
     ticker, rc = needed("matplotlib.ticker", "figures"), needed("matplotlib", "figures").rc_context
-    with rc(_LOOKS):
+    with rc(fname=_LOOKS):
         figure = figure_class(figsize=(_WIDE, _HIGH), layout="constrained")
         plot = figure.add_subplot()
         labels = list(dict.fromkeys(one.labels[axes.x] for one in means))

@@ -22,7 +22,8 @@ from gossamer.errors import DataError
 from gossamer.extras import install_line
 from gossamer.files import replaced, to_csv, write_own
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a7500", "#777777")
+_LOOKS = Path(__file__).with_name("looks.json").read_text("utf-8")
+COLOURS: list[str] = json.loads(_LOOKS)["range"]["category"]
 """Okabe and Ito's, those that stand out from white and black (3 to 1), with an ochre and a grey beside them."""
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 """Of a first round of `COLOURS`, a second, and so on: lines on and off."""
@@ -70,33 +71,7 @@ def config(ink: str = "currentColor", background: str = "transparent") -> dict[s
     background : str
         Behind the chart.
     """
-    words = {
-        "labelColor": ink,
-        "titleColor": ink,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": 500,
-    }
-    lines = {
-        "gridColor": ink,
-        "gridOpacity": 0.15,
-        "domainColor": ink,
-        "domainOpacity": 0.5,
-        "tickColor": ink,
-        "tickOpacity": 0.5,
-        "labelSeparation": 6,
-    }
-    return {
-        "background": background,
-        "font": "system-ui, sans-serif",
-        "view": {"stroke": ink, "strokeOpacity": 0.25},
-        "axis": {**words, **lines},
-        "legend": {**words, "orient": "bottom", "symbolOpacity": 1},
-        "header": words,
-        "title": {"color": ink},
-        "text": {"color": ink},
-        "range": {"category": list(COLOURS)},
-    }
+    return {**json.loads(_LOOKS.replace("currentColor", ink)), "background": background}
 
 
 LIBRARIES = ("altair", "vl_convert", "jinja2")
@@ -342,18 +317,12 @@ def write_grid(path: Path, rows: Sequence[tuple[str, Sequence[FloatArray]]]) -> 
     )
     face = font.load_default(size=_FONT)
     cells = [[_pixels(picture) for picture in pictures] for _, pictures in rows]
-    height, width = cells[0][0].shape[:2]
-    labels = max(int(face.getlength(label)) for label, _ in rows) + _GAP
-    shape = (
-        2 * _MARGIN + len(rows) * (height + _GAP) - _GAP,
-        2 * _MARGIN + labels + len(cells[0]) * (width + _GAP) - _GAP,
-    )
-    canvas = np.full((*shape, 3), _WHITE, np.uint8)
-    for i, row in enumerate(cells):
-        for j, cell in enumerate(row):
-            top, left = _MARGIN + i * (height + _GAP), _MARGIN + labels + j * (width + _GAP)
-            canvas[top : top + height, left : left + width] = cell
-    picture = image.fromarray(canvas)
+    height, gap = cells[0][0].shape[0], ((0, _GAP), (0, _GAP), (0, 0))
+    left = _MARGIN + max(int(face.getlength(label)) for label, _ in rows) + _GAP
+    grid = np.vstack([np.hstack([np.pad(cell, gap, constant_values=_WHITE) for cell in row]) for row in cells])
+    size = left + grid.shape[1] - _GAP + _MARGIN, 2 * _MARGIN + grid.shape[0] - _GAP
+    picture = image.new("RGB", size, "white")
+    picture.paste(image.fromarray(grid), (left, _MARGIN))
     pen = draw.Draw(picture)
     for i, (label, _) in enumerate(rows):
         middle = _MARGIN + i * (height + _GAP) + height // 2

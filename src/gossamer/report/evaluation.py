@@ -13,13 +13,8 @@ from gossamer.report.records import RunRecord
 
 _AT_A_HALF = ("sensitivity", "specificity")
 _SAID = (
-    "auroc",
-    "average_precision",
-    "brier",
-    "constant_brier",
-    "calibration_intercept",
-    "calibration_slope",
-    *_AT_A_HALF,
+    *("auroc", "average_precision", "brier", "constant_brier"),
+    *("calibration_intercept", "calibration_slope", *_AT_A_HALF),
 )
 _WORDS = {name: LABELS[name].words + (" at 0.5" if name in _AT_A_HALF else "") for name in _SAID}
 

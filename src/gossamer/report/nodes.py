@@ -1,8 +1,9 @@
 """Section of a report about what each node did: who computed, waited and talked, how stale updates were, who reached
 what, and who was joined to whom.
 
-Nodes are drawn where distances in the drawing are close to distances in the graph (stress, as of Kamada and Kawai, "An
-algorithm for drawing general undirected graphs", 1989), found from a circle around the node that most are joined to.
+Nodes are drawn where distances in the drawing are close to distances in the graph, found from a circle around the node
+that most are joined to: each step lowers the stress (Gansner, Koren and North, "Graph drawing by stress majorization",
+Graph Drawing 2004).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import minimize
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import laplacian, shortest_path
+from scipy.spatial import distance_matrix
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted
@@ -235,7 +236,7 @@ def _range(nodes: Sequence[Any], figure: str) -> str:
 
 MOST_NODES, MOST_EDGES = 300, 2_500
 """Most nodes and edges that are drawn."""
-_MOVED = 120  # most nodes whose places are improved; others stay on the circle
+_MOVED, _STEPS = 120, 200  # most nodes whose places are improved, and how often; others stay on the circle
 _NAMED = 24  # most nodes whose names stand beside them
 _SIDE = 420  # pixels
 
@@ -340,23 +341,16 @@ def _format(title: str, other: str = "") -> str:
 def places(nodes: int, edges: Sequence[tuple[int, int]]) -> FloatArray:
     """Return where each node is drawn, [nodes, 2], in a circle of radius 1 around 0."""
     ends = np.asarray(edges, np.int64).reshape(-1, 2)
-    start = _circle(nodes, np.bincount(ends.ravel(), minlength=nodes))
+    at = _circle(nodes, np.bincount(ends.ravel(), minlength=nodes))
     if nodes < 3 or nodes > _MOVED:
-        return start
+        return at
     graph = sp.csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes))
     wanted = shortest_path(graph, directed=False, unweighted=True)
-    far = 1 + wanted[np.isfinite(wanted)].max()
-    pairs = np.triu_indices(nodes, 1)
-    wanted = np.minimum(wanted, far)[pairs]
-    found = minimize(
-        _stress,
-        (start * wanted.max() / 2).ravel(),
-        (pairs, wanted),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 300},
-    )
-    at = found.x.reshape(nodes, 2)
+    wanted = np.minimum(wanted, 1 + wanted[np.isfinite(wanted)].max())  # where nothing joins two nodes
+    weights = 1 / (wanted + np.eye(nodes)) ** 2
+    inverse, at = np.linalg.pinv(laplacian(weights)), at * wanted.max() / 2
+    for _ in range(_STEPS):
+        at = inverse @ laplacian(weights * wanted / np.maximum(distance_matrix(at, at), 1e-9)) @ at
     at -= (at.max(axis=0) + at.min(axis=0)) / 2
     most = np.linalg.norm(at, axis=1).max()
     return np.asarray(at / most if most > 0 else at)
@@ -370,19 +364,6 @@ def _circle(nodes: int, degrees: Any) -> FloatArray:
     angles = np.pi / 2 - 2 * np.pi * np.arange(around) / max(1, around)
     at = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return np.insert(at, hub, 0.0, axis=0) if middle else at
-
-
-def _stress(flat: Any, pairs: Any, wanted: Any) -> tuple[float, Any]:
-    """Squared relative errors of all distances, and their gradient."""
-    at = flat.reshape(-1, 2)
-    apart = at[pairs[0]] - at[pairs[1]]
-    lengths = np.maximum(np.sqrt((apart**2).sum(axis=1)), 1e-9)
-    errors = lengths - wanted
-    pull = (2 * errors / (wanted**2 * lengths))[:, None] * apart
-    gradient = np.zeros_like(at)
-    np.add.at(gradient, pairs[0], pull)
-    np.subtract.at(gradient, pairs[1], pull)
-    return float((errors**2 / wanted**2).sum()), gradient.ravel()
 
 
 RUNS, ROWS = 3, 50

@@ -15,15 +15,8 @@ from gossamer.report.drawing import COLOURS, NOTHING, Figure, PageSection, Shown
 from gossamer.report.records import RunRecord
 
 _DRAWN = (
-    "auroc",
-    "average_precision",
-    "accuracy",
-    "balanced_accuracy",
-    "sensitivity",
-    "specificity",
-    "ppv",
-    "npv",
-    "r2",
+    *("auroc", "average_precision", "accuracy", "balanced_accuracy"),
+    *("sensitivity", "specificity", "ppv", "npv", "r2"),
 )
 """Figures of one scale, on which 1 is perfect."""
 

@@ -188,57 +188,36 @@ def with_start(experiment: Experiment, **changes: Any) -> Experiment:
 
 def check_deployed(experiment: Experiment) -> None:
     """Raise SpecError if the spec wants what only a simulation has: draws that can be repeated, or a common clock."""
-    compute, name, released = experiment.compute, experiment.algorithm.name, experiment.evaluation.release is not None
-    for found, key, why in (
-        (
-            experiment.reproducible,
-            "privacy.noise_secret: reproducible",
-            "deployed parties draw noise that nobody can repeat",
-        ),
-        (
-            experiment.privacy.shared_samples,
-            "privacy.shared_samples",
-            "deployed parties draw batches that nobody can repeat",
-        ),
-        (
-            experiment.terms.told,
-            "algorithm.learning_rate.clock: global",
-            f"deployed nodes of {name} are not told how many updates others have made",
-        ),
-        (
-            compute.rounding == "reproducible",
-            "compute.rounding: reproducible",
-            "deployed parties compute each example for itself, which is exact",
-        ),
-        (
-            compute.device is not None,
-            f"compute.device: {compute.device}",
-            "deployed parties draw their noise exactly, on a grid, and not in floating point",
-        ),
-        (
-            isinstance(experiment.dataset.scale, PrivateScale),
-            "dataset.scale: private",
-            f"parties of a federation agree on ranges before they start: declare one for {_bare(experiment)} under "
-            "dataset.columns",
-        ),
-        (
-            released and not experiment.private,
-            "evaluation.release: private without noise",
-            "deployed parties tell nobody exactly how their test examples are scored",
-        ),
-        (
-            experiment.evaluation.by == "federation",
-            "evaluation.by: federation",
-            "deployed parties release a histogram each",
-        ),
-        (
-            released and experiment.budget is not None and experiment.budget.rows_per_person is not None,
-            "evaluation.release: private with budget.rows_per_person",
-            "who has test examples of a deployed party is not compared with whom it trains on",
-        ),
-    ):
-        if found:
-            raise SpecError(f"{key} is for simulations, and {why}; leave it out")
+    for key, why in _of_simulations(experiment):
+        raise SpecError(f"{key} is for simulations, and {why}; leave it out")
+
+
+def _of_simulations(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Keys that deployed parties do not have, and why."""
+    compute, evaluation, budget = experiment.compute, experiment.evaluation, experiment.budget
+    if experiment.reproducible:
+        yield "privacy.noise_secret: reproducible", "deployed parties draw noise that nobody can repeat"
+    if experiment.privacy.shared_samples:
+        yield "privacy.shared_samples", "deployed parties draw batches that nobody can repeat"
+    if experiment.terms.told:
+        why = f"deployed nodes of {experiment.algorithm.name} are not told how many updates others have made"
+        yield "algorithm.learning_rate.clock: global", why
+    if compute.rounding == "reproducible":
+        yield "compute.rounding: reproducible", "deployed parties compute each example for itself, which is exact"
+    if compute.device is not None:
+        why = "deployed parties draw their noise exactly, on a grid, and not in floating point"
+        yield f"compute.device: {compute.device}", why
+    if isinstance(experiment.dataset.scale, PrivateScale):
+        declare = f"declare one for {_bare(experiment)} under dataset.columns"
+        yield "dataset.scale: private", f"parties of a federation agree on ranges before they start: {declare}"
+    if evaluation.release is not None and not experiment.private:
+        why = "deployed parties tell nobody exactly how their test examples are scored"
+        yield "evaluation.release: private without noise", why
+    if evaluation.by == "federation":
+        yield "evaluation.by: federation", "deployed parties release a histogram each"
+    if evaluation.release is not None and budget is not None and budget.rows_per_person is not None:
+        why = "who has test examples of a deployed party is not compared with whom it trains on"
+        yield "evaluation.release: private with budget.rows_per_person", why
 
 
 def _bare(experiment: Experiment) -> str:

@@ -93,24 +93,9 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 # Files for the broker's operator: configuration, certificate, and the list of who may do what.
 
-_NOTE = """\
-# For Mosquitto 2.0 or later. Paths are relative to the folder that mosquitto is started in:
-#     cd broker && mosquitto -c mosquitto.conf
-# A service needs that folder, too: WorkingDirectory= in a unit of systemd, or `env --chdir=DIR mosquitto ...`.
-# Started by root it becomes the user mosquitto.
-# The user that it runs as must own the files beside this one, and nobody else may read broker.key and acl.
-# When acl or certificates have changed, restart it; the parties connect again by themselves.
-"""
-_NOTE_TLS = """\
-# Mosquitto lets every client with a certificate subscribe to everything, and holds back on delivery what acl forbids.
-"""
-_NOTE_SHARED = """\
-# For Mosquitto 2.0 or later, which several federations share. Start it from anywhere:
-#     mosquitto -c {place}/mosquitto.conf
-# Paths are absolute: where these files move, change them here. Started by root it becomes the user mosquitto.
-# The user that it runs as must own these files and reach their folder; nobody else may read broker.key and acl.
-# When acl has changed, reload it (SIGHUP, or systemctl reload mosquitto): connections go on.
-"""
+_NOTES = Path(__file__).with_name("mosquitto.txt").read_text("utf-8")
+_NOTE, _NOTE_TLS, _NOTE_SHARED = (f"{note.strip()}\n" for note in _NOTES.split("\n\n"))
+"""Comments at the beginning of ``mosquitto.conf``: of a federation's own broker, with TLS, and of a shared one."""
 
 FEWEST, FEWEST_SHARED = 8, 64
 """Members that a broker has room for in any case; to a shared one other federations come later."""

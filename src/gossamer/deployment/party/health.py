@@ -41,18 +41,8 @@ _STARTING = ("starting", "connecting", "waiting")
 
 
 KINDS = (
-    "process",
-    "end",
-    "papers",
-    "budget",
-    "ledger",
-    "receipts",
-    "reach",
-    "silence",
-    "broker",
-    "peers",
-    "versions",
-    "progress",
+    *("process", "end", "papers", "budget", "ledger", "receipts"),
+    *("reach", "silence", "broker", "peers", "versions", "progress"),
 )
 """What problems are about, as alarms name them."""
 
