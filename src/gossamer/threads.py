@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -27,6 +27,19 @@ if hasattr(os, "register_at_fork"):
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def replaced(values: MutableMapping[str, Any], **others: Any) -> Iterator[None]:
+    """Have other values in a mapping, such as the environment of processes, for as long as the block takes."""
+    before = {name: values[name] for name in others if name in values}
+    values.update(others)
+    try:
+        yield
+    finally:
+        for name in others:
+            values.pop(name, None)
+        values.update(before)
 
 
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> Iterator[Result]:

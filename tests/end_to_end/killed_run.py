@@ -9,7 +9,7 @@ from typing import Any
 import gossamer as gs
 from gossamer.errors import RunWarning
 from gossamer.experiment.results.results_folder import CHECKPOINT
-from gossamer.runtimes import shards
+from gossamer.experiment.runs import checkpoints
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
@@ -29,7 +29,7 @@ def spec(updates: int) -> dict[str, Any]:
 
 def go(updates: int, out: Path) -> None:
     """Resume the run in a folder, or begin it, and let it end."""
-    shards.SHARE = 0.5
+    checkpoints.SHARE = 0.5
     trace = out.with_suffix(".trace")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RunWarning)

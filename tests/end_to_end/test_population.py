@@ -15,7 +15,7 @@ import pytest
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import DataError, RunWarning
-from gossamer.experiment.preparation import population
+from gossamer.experiment.preparation import engines
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
 from gossamer.experiment.results import records, summary
@@ -126,7 +126,7 @@ def test_many_nodes_take_it_by_themselves(monkeypatch: pytest.MonkeyPatch) -> No
     progress = Lines()
     assert run(progress=progress).summary["engine"] == "simulator"
     assert progress.said == []
-    monkeypatch.setattr(population, "LEAST", 8)
+    monkeypatch.setattr("gossamer.experiment.preparation.engines.LEAST", 8)
     assert run(progress=progress).summary["engine"] == "compiled"
     assert progress.said[0].startswith("engine: compiled")
     assert run(compute={"engine": "simulator"}).summary["engine"] == "simulator"
@@ -173,7 +173,7 @@ def test_a_check_says_who_would_make_the_run(
 
 
 def test_a_repeat_is_made_by_what_made_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(population, "LEAST", 8)
+    monkeypatch.setattr("gossamer.experiment.preparation.engines.LEAST", 8)
     made = {"traced": {"trace": tmp_path / "trace"}, "plain": {}}
     engines = {}
     for name, more in made.items():
@@ -194,7 +194,7 @@ def test_a_run_on_shards_says_that_the_compiled_loop_does_not_make_it() -> None:
         warnings.simplefilter("ignore", RunWarning)
         prepared = prepare(experiment, FromMemory(DATA))
         plan = plan_run(prepared)
-    taken, line = population.chosen(prepared, plan, sources_of(prepared, plan, SECRET), watched=False, sharded=True)
+    taken, line = engines.chosen(prepared, plan, sources_of(prepared, plan, SECRET), watched=False, sharded=True)
     assert not taken
     assert line.startswith("engine: simulator, because its nodes are on shards")
 

@@ -1,9 +1,8 @@
-"""Runs over shards on Ray, an actor each: the bytes of one process, also where a shard's process is killed."""
+"""Runs over shards on Ray, an actor each: the bytes of one process, and after a kill the run goes on to them."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,14 +14,16 @@ import pytest
 import yaml
 
 from gossamer.cli import main
-from gossamer.errors import RunWarning
+from gossamer.errors import CallerError
 from gossamer.experiment.preparation.secrets import KeptSecret, NoiseSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT
+from gossamer.experiment.runs import checkpoints
 from gossamer.experiment.runs.checkpoints import read_checkpoint
+from gossamer.experiment.runs.repeats import resume_run
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.trackers import RunProgress
-from gossamer.runtimes import shards as crew_module
-from gossamer.runtimes.ray_shards import RayCrew, RayShards
+from gossamer.experiment.runs.trackers import RunProgress, Watched
+from gossamer.runtimes import ray_shards
+from gossamer.runtimes.ray_shards import RayShards
 
 ROOT = Path(__file__).parents[2]
 SECRET = NoiseSecret(bytes(range(16)))
@@ -45,38 +46,40 @@ def test_the_demo_has_the_bytes_of_one_process(shards: int, tmp_path: Path) -> N
 class Killer(RunProgress):
     """Kills the process of a shard in the middle of a run."""
 
-    def __init__(self, crews: list[RayCrew]) -> None:
-        self.crews, self.killed = crews, 0
+    def began(self, run: Watched) -> None:
+        self.run = run
 
     def updated(self, updates: int) -> None:
-        if updates >= 100 * (self.killed + 1) and self.killed < 2:
+        if updates >= 100:
             import ray
 
-            actor = self.crews[0].actors[self.killed]
+            simulator: Any = self.run.simulator
+            actor = simulator.crew.actors[1]
             os.kill(ray.get(actor.__ray_call__.remote(lambda shard: os.getpid())), signal.SIGKILL)
-            self.killed += 1
 
 
 @pytest.mark.slow
-def test_a_shard_that_is_killed_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_is_killed_ends_the_run_which_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
-    crews: list[RayCrew] = []
-    start = RayCrew.start
-    monkeypatch.setattr(RayCrew, "start", lambda crew: (crews.append(crew), start(crew)))
-    monkeypatch.setattr(crew_module, "EVERY", 0.2)
-    monkeypatch.setattr(crew_module, "SHARE", 0.5)
-    spec = DEMO | {"stop": {"virtual_seconds": 40}}
+    monkeypatch.setattr(checkpoints, "SHARE", 0.5)
+    spec, out = DEMO | {"stop": {"virtual_seconds": 40}}, tmp_path / "ray"
     run(spec, tmp_path / "plain", secret=SECRET)
-    killer = Killer(crews)
-    with pytest.warns(RunWarning, match="told again what it was told since its last snapshot") as warned:
-        run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(2), progress=killer)
-    assert killer.killed == crews[0].restarts == 2
-    turns = [int(found[1]) for one in warned if (found := re.search(r"\((\d+) turns?\)", str(one.message)))]
-    assert 0 < turns[1] < 400, "the second is told of more than 500 windows if there is no snapshot"
-    assert files(tmp_path / "ray") == files(tmp_path / "plain")
+    with pytest.raises(CallerError, match=r"a shard was lost.* gossamer run --resume goes on from") as caught:
+        run(spec, out, secret=SECRET, engine=RayShards(2), progress=Killer(), checkpoint=0.1)
+    assert "\n" not in str(caught.value)
+    assert read_checkpoint(out).begun
+    resume_run(out)
+    assert files(out) == files(tmp_path / "plain")
 
 
-OFTEN = "from gossamer.runtimes import shards; from gossamer.cli import main; shards.SHARE = 0.5; main({})"
+OFTEN = """
+from gossamer.cli import main
+from gossamer.experiment.runs import checkpoints
+checkpoints.SHARE = 0.5
+main({})
+"""
 """A command that makes checkpoints for half of its time."""
 
 
@@ -135,9 +138,8 @@ def test_shards_are_where_rays_own_variable_says(
 ) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setattr(ray_shards, "_ANSWER", 1.0)
     assert main(["run", str(ROOT / "examples/digits-gossip.yaml"), "--shards", "2", "--out", "out"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "gossamer: error: RAY_ADDRESS=127.0.0.1:1: nothing answers there (Connection refused); give "
-    )
+    assert line.startswith("gossamer: error: RAY_ADDRESS=127.0.0.1:1: no Ray cluster answers there (")
     assert not (tmp_path / "out").exists()

@@ -17,10 +17,9 @@ from gossamer.algorithms.gossip.population import EXCHANGES, OFFERED
 from gossamer.algorithms.population import COMPLETED, HANDLER, MODEL, RECEIVED, PopulationRules
 from gossamer.data.memory import Data
 from gossamer.experiment.preparation.ending import Observer, drive
+from gossamer.experiment.preparation.engines import chosen, population_of
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.population import chosen, population_of
 from gossamer.experiment.preparation.prepare import FromMemory, NoiseSecret, prepare
-from gossamer.experiment.preparation.sharding import drive_shards
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import Listeners
 from gossamer.experiment.specs.spec_file import spec_of
@@ -128,7 +127,7 @@ def both(seed: int, rules: PopulationRules = population.RULES) -> tuple[Any, Tra
         warnings.simplefilter("ignore")
         patch.setattr(type(prepared), "algorithm", algorithm)
         compiled = population_of(prepared, plan, sources, lambda *what: None, traced)
-    drive_shards(compiled, plan.stop, Observer())
+    drive(compiled, plan.stop, Observer())
     return simulator, seen, compiled, noted, (plan, run.sides)
 
 

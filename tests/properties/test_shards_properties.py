@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.local_crew import Here, Inline
+from tests.reference.local_crew import Inline
 from tests.sampling import examples
 
 from gossamer.data.memory import Data
@@ -26,7 +26,7 @@ from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.runtimes.shard import ShardSimulator
-from gossamer.runtimes.shards import Crew, Maker, Shards
+from gossamer.runtimes.shards import Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import LinkSettings, World
@@ -92,7 +92,7 @@ class Toys:
         names = [f"n{number}" for number in range(self.nodes)]
         return {name: Restless(name, [other for other in names if other != name], self.world.seed) for name in names}
 
-    def shard(self, seed: int, number: int) -> ShardSimulator:
+    def __call__(self, seed: int, number: int) -> ShardSimulator:
         computer: Any = BlankSides()
         return ShardSimulator(self.all(), computer, self.world, self.homes, number)
 
@@ -119,7 +119,9 @@ def test_all_is_written_down_in_the_order_of_one_process(
     )
     computer: Any = BlankSides()
     record = lambda *note: together.append(note)  # noqa: E731
-    with closing(Shards(toys.all(), computer, world, Here(shards, toys, 0), record, "computing")) as sharded:
+    crew = Inline(shards)
+    crew.start(toys, 0)
+    with closing(Shards(toys.all(), computer, world, crew, record, "computing")) as sharded:
         target = 0
         for more in [*looks, None]:
             target = None if more is None else target + more
@@ -157,29 +159,23 @@ LOOKS = st.sampled_from([{"name": "off"}, {"every_updates": 1}, {"every_updates"
 STOPS = st.sampled_from([{}, {"updates": 11}, {"virtual_seconds": 3.0}, {"virtual_seconds": 2.7, "updates": 9}])
 
 
-@dataclass(frozen=True)
 class Remade(Inline):
-    """Shards that are all made anew after some window, from their snapshots."""
+    """Shards that are all made anew before some window, from their snapshots, which have no seed of noise."""
 
-    after: int = 0
-
-    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
-        assert self.shards is not None
-        return _Remade(self.shards, deal(self.shards), seed, self.after)
-
-
-class _Remade(Here):
-    def __init__(self, shards: int, maker: Maker, seed: int, after: int) -> None:
-        super().__init__(shards, maker, seed)
+    def __init__(self, shards: int, after: int) -> None:
+        super().__init__(shards)
         self._left = after
 
-    def keep(self) -> None:
-        self._left -= 1
-        if not self._left:
-            for number, snapshot in enumerate(self.snapshots()):
-                assert snapshot is not None
-                self._make(number)
-                self.own[number].set_back(snapshot)
+    def ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if method == "deliver":
+            self._left -= 1
+            if not self._left:
+                snapshots = super().ask("kept", [()] * self.shards)
+                forms = [self._seed.to_bytes(16, "little"), self._seed.to_bytes(16, "big"), str(self._seed).encode()]
+                assert not any(form in snapshot for snapshot in snapshots for form in forms)
+                self.own = [self._maker(self._seed, number) for number in range(self.shards)]
+                super().ask("set_back", [(snapshot,) for snapshot in snapshots])
+        return super().ask(method, arguments)
 
 
 @given(

@@ -134,6 +134,11 @@ Action = Callable[[str, Any, float], None]
 """What happens at some time: (node, what, now)."""
 
 
+def patience(nodes: int) -> int:
+    """Most events without an update in a simulation of so many nodes that goes on."""
+    return 100_000 + 1_000 * nodes
+
+
 class VirtualLoop(Kept):
     """Lets things happen on a virtual clock, one a `step`.
 

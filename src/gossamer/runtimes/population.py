@@ -187,7 +187,7 @@ class Population(Kept):
         *("heap", "own", "times", "vectors", "numbers"),
     )
     engine = "compiled"
-    idle = 0
+    is_told, stalled = True, False
     """No event but an update leads to others, so that none can happen for ever without one."""
 
     def __init__(

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import CallerError, SpecError
+from gossamer.errors import CallerError
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot, restore
 from gossamer.runtimes.computations import Counters
@@ -126,7 +126,7 @@ def ranked(
         count = first(time)
         for shard, of_shard in enumerate(causes):
             if of_shard.get(time):
-                waiting.append((*_final(of_shard[time][0], found[shard]), shard, 0))
+                waiting.append((*final(of_shard[time][0], found[shard]), shard, 0))
         heapq.heapify(waiting)
         while waiting:
             *_, shard, place = heapq.heappop(waiting)
@@ -134,19 +134,16 @@ def ranked(
             count += 1
             if place + 1 < len(causes[shard][time]):
                 # What it scheduled for this very time comes later, so the rank of that cause is known by now.
-                heapq.heappush(waiting, (*_final(causes[shard][time][place + 1], found[shard]), shard, place + 1))
+                heapq.heappush(waiting, (*final(causes[shard][time][place + 1], found[shard]), shard, place + 1))
     return found
 
 
-def final_rank(time: float, rank: int, ranks: Ranks) -> int:
-    """Return the final rank of a cause of which a shard knows its own."""
+def final(cause: Cause, ranks: Ranks) -> Cause:
+    """Return a cause of which a shard knows its own rank with its final one."""
+    time, rank, number = cause
     if (known := ranks.get(time)) is None or rank < known[0]:
-        return rank
-    return known[1][rank - known[0]]
-
-
-def _final(cause: Cause, ranks: Ranks) -> Cause:
-    return cause[0], final_rank(cause[0], cause[1], ranks), cause[2]
+        return cause
+    return time, known[1][rank - known[0]], number
 
 
 def last_moment(start: float, seconds: float) -> float:
@@ -202,30 +199,23 @@ BEGUN, ENDED = 1, 2
 """Flags of an event in which a computation was begun, or completed."""
 
 
-@dataclass(frozen=True)
-class Parcel:
+class Parcel(NamedTuple):
     """Messages from one shard to another.
 
     Attributes
     ----------
-    times, causes, ranks, numbers : ndarray [messages]
-        The arrivals' keys.
+    keys : sequence of Key
+        The arrivals' places.
     content : bytes
         Senders, recipients and messages.
     """
 
-    times: Times
-    causes: Times
-    ranks: IndexArray
-    numbers: IndexArray
+    keys: Sequence[Key]
     content: bytes
 
-    def ranked(self, final: Ranks) -> Parcel:
+    def ranked(self, ranks: Ranks) -> Parcel:
         """The parcel with final ranks of its causes."""
-        if not final:
-            return self
-        pairs = zip(self.causes.tolist(), self.ranks.tolist(), strict=True)
-        return replace(self, ranks=np.array([final_rank(time, rank, final) for time, rank in pairs], np.int64))
+        return self._replace(keys=[(time, final(cause, ranks)) for time, cause in self.keys]) if ranks else self
 
 
 @dataclass(frozen=True)
@@ -316,13 +306,6 @@ class Happened:
     now: float
 
 
-def parcel_of(sent: Sequence[tuple[Any, ...]]) -> Parcel:
-    """Return messages as they travel: (time, cause, rank, number, sender, recipient, message) of each."""
-    times, causes, ranks, numbers, senders, recipients, messages = zip(*sent, strict=True)
-    content = packed(list(zip(senders, recipients, messages, strict=True)))
-    return Parcel(np.array(times), np.array(causes), np.array(ranks, np.int64), np.array(numbers, np.int64), content)
-
-
 _MOST_AHEAD = 1_000  # computations of one node that are looked ahead at
 
 
@@ -382,7 +365,7 @@ class ShardSimulator(Simulator):
         self._done, self._notes, self._last = [], [], orders.last
         return self._outlook(orders.limit)
 
-    def advance(self, bound: Bound) -> Happened:
+    def reach(self, bound: Bound) -> Happened:
         """Let everything happen that is before a place."""
         heap, asked, counters = self._heap, self._computations.asked, self.counters
         names: list[str] = []
@@ -433,16 +416,18 @@ class ShardSimulator(Simulator):
 
     # Snapshots
 
-    def kept(self) -> bytes | None:
-        """Return its state as bytes, for `set_back` of another one of the same; None where it cannot be kept.
+    def kept(self) -> bytes:
+        """Return its state as bytes, for `set_back` of another one of the same.
 
         Between two windows: what happened in the last one was told.
+
+        Raises
+        ------
+        TypeError, SpecError
+            If it cannot be kept.
         """
         assert not self._sent, "between two windows all was handed on"
-        try:
-            return b"".join(encode_snapshot(self))
-        except (TypeError, SpecError):
-            return None
+        return b"".join(encode_snapshot(self))
 
     def set_back(self, kept: bytes) -> None:
         """Be as the shard was that was `kept`."""
@@ -495,7 +480,8 @@ class ShardSimulator(Simulator):
 
     def _happened(self, names: Sequence[str], flags: Sequence[int]) -> Happened:
         numbers = self._numbers
-        parcels = {home: parcel_of(sent) for home, sent in self._sent.items()}
+        sent = {home: zip(*messages, strict=True) for home, messages in self._sent.items()}
+        parcels = {home: Parcel(keys, packed(content)) for home, (keys, content) in sent.items()}
         self._sent.clear()
         return Happened(
             np.array([key[0] for key in self._done]),
@@ -530,22 +516,19 @@ class ShardSimulator(Simulator):
         elif what is not None:  # otherwise it is the beginning of another shard's node
             sender, message = what
             self._post.handed_on()
-            self._sent[home].append((time, self._cause, self._rank, self._child, sender, name, message))
+            self._sent[home].append(((time, (self._cause, self._rank, self._child)), (sender, name, message)))
 
     def _take(self, parcel: Parcel) -> None:
-        keys = (parcel.times, parcel.causes, parcel.ranks, parcel.numbers)
-        rows = zip(*(each.tolist() for each in keys), unpacked(parcel.content), strict=True)
-        for time, cause, rank, number, (sender, to, message) in rows:
-            arrive = self._post.taken_on()
-            heappush(self._heap, (time, (cause, rank, number), arrive, to, (sender, message)))
+        for key, (sender, to, message) in zip(parcel.keys, unpacked(parcel.content), strict=True):
+            heappush(self._heap, (*key, self._post.taken_on(), to, (sender, message)))
 
     def _rerank(self, ranks: Ranks) -> None:
         """Put final ranks in the place of its own; the order of its events does not change."""
         if ranks:
             heap = self._heap
-            for place, (time, (cause, rank, number), *rest) in enumerate(heap):
-                if cause in ranks:
-                    heap[place] = (time, (cause, final_rank(cause, rank, ranks), number), *rest)
+            for place, (time, cause, *rest) in enumerate(heap):
+                if cause[0] in ranks:
+                    heap[place] = (time, final(cause, ranks), *rest)
 
     def _check_turns(self, name: str, begun: int, ended: int) -> None:
         """Raise unless a node computes one thing after the other: by that it is known when an update can be."""

@@ -23,12 +23,9 @@ Transactions on Software Engineering 5, 1979; Fujimoto, "Parallel discrete event
 from __future__ import annotations
 
 import math
-import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
-from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,11 +33,12 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Staleness
 from gossamer.arrays import IndexArray
-from gossamer.errors import CallerError, RunWarning, SpecError, counted
+from gossamer.errors import CallerError
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
-from gossamer.runtimes.activity import Activity, Counts, Histogram
+from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Counters
+from gossamer.runtimes.loop import patience
 from gossamer.runtimes.shard import (
     BEGUN,
     ENDED,
@@ -68,217 +66,38 @@ from gossamer.runtimes.world import LinkSettings, World, clock_start
 from gossamer.sides.ledger import MemoryLedger, Receipt
 from gossamer.sides.pool import Pool
 
-# Times at which the state of a run is kept: by the machine's clock, and for little of its time.
-
-SHARE = 0.01
-"""Most of the time of a run that keeping it takes."""
+Maker = Callable[[int, int], ShardSimulator]
+"""Makes a shard of a run, from the seed of all noise and the shard's number. It can be pickled, and knows no secret."""
 
 
-def next_due(every: float, began: float) -> float:
-    """Return when to keep the state again, on the machine's clock (`time.monotonic`).
+class Crew(Protocol):
+    """A place for the shards of a run, which are asked together, wherever they are.
 
-    Parameters
+    Attributes
     ----------
-    every : float
-        Seconds from now on at least.
-    began : float
-        Time when it was begun to be kept this time.
+    shards : int
+        Number that a run is dealt out to.
     """
-    now = monotonic()
-    return now + max(every, (now - began) / SHARE)
 
+    shards: int
 
-LOST = object()
-"""In the place of what a shard says that was lost."""
-EVERY = 10.0
-"""Seconds from one snapshot of the shards to the next at least: a shard that is lost does no more than these again."""
-_CHANGING = frozenset({"set_back", "deliver", "advance", "end"})
-"""Methods of shards that change them."""
-_TRIES = 3  # to have one answer of a shard that is lost again and again
-
-
-class Maker(Protocol):
-    """Makes shards of one run. It can be pickled, and knows no secret."""
-
-    def shard(self, seed: int, number: int) -> ShardSimulator:
-        """Make the shard of a number; ``seed`` is that of all noise."""
-        ...
-
-
-class Engine(Protocol):
-    """A place for shards."""
-
-    @property
-    def shards(self) -> int | None:
-        """Number that a run is dealt out to; None is one for each core, as far as there are nodes."""
-        ...
-
-    def of(self, shards: int) -> Engine:
-        """Return the same place, for so many shards."""
-        ...
-
-    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
-        """Make the shards of a run of so many ``nodes``, which ``deal`` deals out to so many shards.
+    def start(self, maker: Maker, seed: int) -> None:
+        """Make the shards of a run; ``seed`` is that of all noise.
 
         Raises
         ------
         CallerError
-            If the place is not there, or there are more shards than nodes.
+            If the place is not there.
         """
         ...
 
-
-class Crew(ABC):
-    """Shards that are asked together, wherever they are.
-
-    A shard is what it was told: whatever it says follows from its inputs. So these are kept, and a shard that is lost
-    is made anew and told again. What it said then is known, and not asked for. Now and then a snapshot of each shard
-    takes the place of all that it was told before; the machine's clock decides only when, and nothing that happens.
-
-    Parameters
-    ----------
-    shards : int
-        Number of them.
-
-    Attributes
-    ----------
-    restarts : int
-        Number of times that a shard was lost and made anew.
-    due : float
-        Time when a snapshot is taken next, on the machine's clock (`time.monotonic`).
-    """
-
-    def __init__(self, shards: int) -> None:
-        self.shards, self.restarts = shards, 0
-        self.due = monotonic() + EVERY
-        self._told: list[list[tuple[str, tuple[Any, ...]]]] = [[] for _ in range(shards)]
-
     def ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method of all shards, each with arguments of its own; what they return, in order."""
-        found = self._call(method, arguments)
-        for number, given in enumerate(arguments):
-            for _ in range(_TRIES):
-                if found[number] is LOST:
-                    found[number] = self._again(number, method, given)
-            if found[number] is LOST:
-                raise CallerError(
-                    f"shard {number} was lost {_TRIES} times at the same place, as happens where memory runs out; take "
-                    "fewer --shards, or machines with more memory"
-                )
-            if method in _CHANGING:
-                self._told[number].append((method, given))
-        return found
-
-    def keep(self) -> None:
-        """Take snapshots of the shards if they are due; they are between two windows."""
-        if monotonic() >= self.due:
-            self.snapshots()
-
-    def snapshots(self) -> list[bytes | None]:
-        """Return a snapshot of each shard, which takes the place of all that it was told; None where it has none."""
-        began = monotonic()
-        found: list[bytes | None] = self.ask("kept", [()] * self.shards)
-        self.due = next_due(EVERY, began)
-        for number, snapshot in enumerate(found):
-            if snapshot is not None:
-                self._told[number] = [("set_back", (snapshot,))]
-        return found
-
-    def _again(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        self.restarts += 1
-        told = counted(len(self._told[number]), "turn")
-        warnings.warn(
-            f"shard {number} was lost; it is made anew, and told again what it was told since its last snapshot "
-            f"({told})",
-            RunWarning,
-            stacklevel=2,
-        )
-        self._make(number)
-        for earlier, given in self._told[number]:
-            if self._one(number, earlier, given) is LOST:
-                return LOST
-        return self._one(number, method, arguments)
-
-    def set_back(self, snapshots: Sequence[bytes]) -> None:
-        """Set shards that have not begun back to a moment of which these are the `snapshots`.
-
-        Raises
-        ------
-        ValueError
-            If they are of another number of shards.
-        """
-        if len(snapshots) != self.shards:
-            raise ValueError(f"expected snapshots of {self.shards} shards, found {len(snapshots)}")
-        self.ask("set_back", [(snapshot,) for snapshot in snapshots])
-
-    @abstractmethod
-    def _make(self, number: int) -> None:
-        """Make a shard, in the place of one that is lost."""
-
-    @abstractmethod
-    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of one shard; `LOST` if the shard is."""
-
-    def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a method of all shards; `LOST` from those that are."""
-        return [self._one(number, method, given) for number, given in enumerate(arguments)]
+        ...
 
     def close(self) -> None:
         """Let go of the shards."""
-        return None
-
-
-# Staleness of updates that shards make: how many others were made while each was computed, in the order of all.
-
-
-class Ages(Kept):
-    """Staleness of the updates of all nodes.
-
-    Parameters
-    ----------
-    nodes : int
-        Number of them.
-    histogram : Histogram
-        Place where each age is counted.
-    """
-
-    changing = ("_before", "_sums", "_made")
-
-    def __init__(self, nodes: int, histogram: Histogram) -> None:
-        self._histogram = histogram
-        # Of each node: the updates of all before its computation, and the sum and number of its updates' staleness.
-        self._before, self._sums, self._made = (np.zeros(nodes, np.int64) for _ in range(3))
-
-    def add(self, nodes: IndexArray, flags: npt.NDArray[np.int8], ended: npt.NDArray[np.bool_], updates: int) -> None:
-        """Count the ages of a window's updates.
-
-        Parameters
-        ----------
-        nodes, flags, ended : ndarray [events]
-            Facts about its events in the order of all: the node's number, `turns.Happened.flags`, and
-            whether a computation was completed.
-        updates : int
-            Made before the window.
-        """
-        made = updates + np.cumsum(ended)
-        place = np.flatnonzero(flags)
-        place = place[np.argsort(nodes[place], kind="stable")]  # of each node one after the other
-        whose, begun, done = nodes[place], flags[place] & BEGUN > 0, ended[place]
-        follows = np.zeros(len(place), np.bool_)
-        follows[1:] = whose[1:] == whose[:-1]
-        before = np.empty(len(place), np.int64)  # of the computation that is completed
-        before[1:] = made[place[:-1]]
-        before[~follows] = self._before[whose[~follows]]
-        ages = (made[place] - 1 - before)[done]
-        np.add.at(self._sums, whose[done], ages)
-        np.add.at(self._made, whose[done], 1)
-        for age in ages.tolist():
-            self._histogram.add(age)
-        self._before[whose[begun]] = made[place[begun]]
-
-    def tell(self, number: int, counts: Counts) -> None:
-        """Write what is known of a node's updates into its counts."""
-        counts.ages, counts.aged = int(self._sums[number]), int(self._made[number])
+        ...
 
 
 def least_delay(links: LinkSettings) -> float:
@@ -294,8 +113,6 @@ class Shards(Kept):
 
     Attributes
     ----------
-    idle : int
-        The most events without an update that followed each other in the last window, those right before it included.
     windows : int
         Number of windows.
 
@@ -318,9 +135,10 @@ class Shards(Kept):
     """
 
     engine = "simulator"
+    is_told, stalled = True, False
     changing = (
-        *("now", "finished", "messages", "bytes", "windows", "idle", "counters", "activity"),
-        *("_ages", "_last", "_waited", "_settling", "_working", "_under_way", "_shards"),
+        *("now", "finished", "messages", "bytes", "windows", "counters", "activity"),
+        *("_before", "_ages", "_aged", "_last", "_waited", "_settling", "_working", "_under_way", "_shards"),
     )
 
     def __init__(
@@ -343,11 +161,13 @@ class Shards(Kept):
         self._delay, self._grace = least_delay(world.links), 2 * world.links.silence
         self._channels: dict[str, Callable[..., None] | None] = {RECORD: record, RECEIPT: charged}
         self._channels[SPAN] = self.activity.timeline.add
-        self._ages = Ages(len(nodes), self.activity.ages) if staleness == "computing" else None
+        self._aging = staleness == "computing"
+        # Of each node: the updates of all before its computation, and the sum and number of its updates' staleness.
+        self._before, self._ages, self._aged = ([0] * len(nodes) for _ in range(3))
         self._parcels: list[list[Parcel]] = [[] for _ in range(crew.shards)]
         self._ranks: list[Ranks] = [{} for _ in range(crew.shards)]
         self._last = (-math.inf, 0)
-        self.idle = self._waited = 0
+        self._waited = 0  # events since the last update
         self._settling: float | None = None
         self._working, self._under_way = len(nodes), 0
         self._hand_over()
@@ -401,9 +221,8 @@ class Shards(Kept):
         outlooks = self._deliver(limit)
         first = min(outlook.next for outlook in outlooks if outlook.next is not None)
         bound = after(first) if one else min(self._bounds(limit, outlooks, updates, seconds))
-        self._take(self.crew.ask("advance", [(max(bound, after(first)),)] * self.crew.shards))
+        self._take(self.crew.ask("reach", [(max(bound, after(first)),)] * self.crew.shards))
         self.windows += 1
-        self.crew.keep()
 
     def gather(self) -> None:
         """Have the nodes, ledgers and activity of this moment."""
@@ -413,8 +232,8 @@ class Shards(Kept):
             states, counts, charged = unpacked(found)
             for state, count, (place, name) in zip(states, counts, places, strict=False):
                 self.nodes[name].state = state
-                if self._ages is not None:
-                    self._ages.tell(place, count)
+                if self._aging:
+                    count.ages, count.aged = self._ages[place], self._aged[place]
                 self.activity.counts[name] = count
             for owner, (of_laws, releases) in charged.items():
                 ledgers[owner].counts, ledgers[owner].releases = of_laws, releases
@@ -436,12 +255,12 @@ class Shards(Kept):
     def before_snapshot(self) -> None:
         self._hand_over()  # what is on its way is in the shards, then
         self.gather()
-        self._shards = self.crew.snapshots()
-        if None in self._shards:
-            raise SpecError("the state of a shard cannot be kept; run without checkpoints")
+        self._shards = self.crew.ask("kept", [()] * self.crew.shards)
 
     def after_restore(self) -> None:
-        self.crew.set_back(self._shards)
+        if len(self._shards) != self.crew.shards:
+            raise ValueError(f"expected snapshots of {self.crew.shards} shards, found {len(self._shards)}")
+        self.crew.ask("set_back", [(snapshot,) for snapshot in self._shards])
         self._hand_over()
         self.gather()
 
@@ -451,7 +270,7 @@ class Shards(Kept):
     def _first_time(self) -> float | None:
         """Time of the next event."""
         times = [key[0] for key in self._next if key is not None]
-        times += [float(parcel.times.min()) for parcels in self._parcels for parcel in parcels]
+        times += [min(parcel.keys)[0] for parcels in self._parcels for parcel in parcels]
         return min(times, default=None)
 
     def _hand_over(self) -> None:
@@ -505,17 +324,34 @@ class Shards(Kept):
         for own, each in zip(ranks, happened, strict=True):
             for home, parcel in each.parcels.items():
                 self._parcels[home].append(parcel.ranked(own))
-                self._under_way += len(parcel.times)
+                self._under_way += len(parcel.keys)
         flags = np.concatenate([each.flags for each in happened])[order]
         ended = flags & ENDED > 0
-        if self._ages is not None:
-            self._ages.add(np.concatenate([each.nodes for each in happened])[order], flags, ended, updates)
+        if self._aging:
+            self._age(np.concatenate([each.nodes for each in happened])[order], flags, updates)
         waited = np.diff([-1 - self._waited, *np.flatnonzero(ended).tolist(), len(ended)]) - 1
-        self.idle, self._waited = int(waited.max()), int(waited[-1])
+        if waited.max() > (most := patience(len(self.nodes))):
+            raise CallerError(
+                f"{most} events went by without an update, which shards cannot tell the end of; run in one process"
+            )
+        self._waited = int(waited[-1])
         self._replay(happened, order)
         latest = float(max(each[-1] for each in times if len(each)))
         count = sum(int(np.count_nonzero(each == latest)) for each in times)
         self._last = (latest, count + (self._last[1] if self._last[0] == latest else 0))
+
+    def _age(self, nodes: IndexArray, flags: npt.NDArray[np.int8], updates: int) -> None:
+        """Count how stale updates are: how many others were made while each was computed."""
+        places = np.flatnonzero(flags)
+        for node, flag in zip(nodes[places].tolist(), flags[places].tolist(), strict=True):
+            if flag & ENDED:
+                age = updates - self._before[node]
+                self.activity.ages.add(age)
+                self._ages[node] += age
+                self._aged[node] += 1
+                updates += 1
+            if flag & BEGUN:
+                self._before[node] = updates
 
     def _ranked(self, times: Sequence[Any]) -> list[Ranks]:
         common = tied(times)

@@ -19,7 +19,7 @@ from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.links import Post
-from gossamer.runtimes.loop import Timers, VirtualLoop, interpreter
+from gossamer.runtimes.loop import Timers, VirtualLoop, interpreter, patience
 from gossamer.runtimes.speeds import Speeds
 from gossamer.runtimes.world import Absences, World, clock_start
 from gossamer.sides.machine import Computer
@@ -49,7 +49,7 @@ class Simulator(VirtualLoop):
 
     changing = (
         *VirtualLoop.changing,
-        *("finished", "gone", "activity", "_working", "_begun", "_down", "_settling"),
+        *("finished", "gone", "activity", "_working", "_begun", "_down", "_settling", "_idle", "_enough_at"),
         *("_timers", "_absences", "_computations", "_post", "nodes", "computer"),
     )
     acts = ("_begin", "_leave", "_come_back")
@@ -89,6 +89,8 @@ class Simulator(VirtualLoop):
         self._begun: set[str] = set()
         self._down: dict[str, float] = {}
         self._settling: float | None = None
+        self._idle = 0  # events since the last update
+        self._enough_at: float | None = None
         self._absences = Absences(names, self.workers, world)
         lossy = world.faults.away or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, *does, world.units, self.activity)
@@ -100,11 +102,6 @@ class Simulator(VirtualLoop):
         self._schedule_absences(self._absences.first())
 
     # What an observer may ask
-
-    @property
-    def halts(self) -> bool:
-        """Whether the nodes themselves end the run after so many updates, as a server does."""
-        return self._count is not None
 
     @property
     def goes_on(self) -> bool:
@@ -146,6 +143,31 @@ class Simulator(VirtualLoop):
         """Seconds in which word of the run's end gets to all that can be reached: two silences for each server that it
         may have to pass."""
         return 2 * self.world.links.silence * max(1, len(self.world.servers))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether all that can be told of the end have had the time to hear of it; asked once there are updates enough.
+
+        A server that halts the run has the time to tell everybody.
+        """
+        if self._enough_at is None:
+            self._enough_at = self.elapsed
+        return self.elapsed >= self._enough_at + (self.grace if self._count is not None else 0.0)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether things go on and on without an update."""
+        return self._idle > patience(len(self.nodes))
+
+    def gather(self) -> None:
+        """Nothing is elsewhere."""
+
+    def advance(self, *, updates: int | None = None, seconds: float | None = None, one: bool = False) -> None:
+        """Let some events happen, but not beyond an update; one where somebody looks at times, or waits for the end."""
+        made = self.counters.updates
+        singly = one or seconds is not None or (updates is not None and made >= updates)
+        happened = self.proceed(1 if singly else min(100, patience(len(self.nodes)) + 1 - self._idle))
+        self._idle = 0 if self.counters.updates != made else self._idle + happened
 
     def proceed(self, most: int) -> int:
         """Let the next events happen, up to ``most`` of them and to the next update or call of the data sides, which

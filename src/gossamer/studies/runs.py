@@ -37,6 +37,7 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec, write_spec
 from gossamer.report.records import read_summary
 from gossamer.runtimes.ray_shards import ENDED, UNGUARDED, connected
+from gossamer.threads import replaced
 from gossamer.version import __version__
 
 # Work spread over processes of this machine, each of which computes with one thread.
@@ -71,7 +72,7 @@ def results(work: Sequence[Callable[[], Result]], jobs: int, *, in_order: bool =
     with ProcessPoolExecutor(min(jobs, max(1, len(work))), mp_context=get_context("spawn")) as pool:
         asked: list[Future[Result]] = []
         try:
-            with _deaf_children(), _single_threaded():
+            with _deaf_children(), replaced(os.environ, **dict.fromkeys(_THREADS, "1")):  # each takes no other's cores
                 for piece in work:
                     asked.append(pool.submit(piece))
             yield from (found.result() for found in (asked if in_order else as_completed(asked)))
@@ -96,21 +97,6 @@ def _deaf_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Start processes whose libraries take one thread each, so that they do not take each other's cores."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 # Workers that make the runs of a study: processes of this machine, or of a Ray cluster.

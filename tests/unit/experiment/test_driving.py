@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ class Ticking:
     """Events a second apart, every third of which is an update."""
 
     def __init__(self, events: int) -> None:
-        self.counters, self.nodes, self.halts, self.grace = Counters(), {"a": None}, False, 0.0
-        self.events, self.left = events, events
+        self.counters, self.stalled, self.grace = Counters(), False, 0.0
+        self.events, self.left, self.enough = events, events, math.inf
 
     @property
     def elapsed(self) -> float:
@@ -31,15 +32,23 @@ class Ticking:
     def goes_on(self) -> bool:
         return self.left > 0
 
+    @property
+    def is_told(self) -> bool:
+        self.enough = min(self.enough, self.elapsed)
+        return self.elapsed >= self.enough + self.grace
+
+    def gather(self) -> None:
+        pass
+
     def step(self) -> None:
         self.left -= 1
         self.counters.updates += self.elapsed % 3 == 0
 
-    def proceed(self, most: int) -> int:
-        before, left = self.counters.updates, self.left
-        while self.left > 0 and left - self.left < most and self.counters.updates == before:
+    def advance(self, updates: int | None, seconds: float | None, one: bool) -> None:
+        before, singly = self.counters.updates, one or seconds is not None
+        self.step()
+        while self.left > 0 and self.counters.updates == before and not (singly or before >= (updates or math.inf)):
             self.step()
-        return left - self.left
 
 
 class Noting(Observer):
@@ -51,6 +60,10 @@ class Noting(Observer):
     @property
     def timed(self) -> bool:
         return self.looks
+
+    @property
+    def next_seconds(self) -> float | None:
+        return 0.0 if self.looks else None
 
     def before(self, upcoming: float) -> None:
         self.before_.append(upcoming)
@@ -91,7 +104,7 @@ def test_a_bound_of_updates_gives_a_server_time_to_tell_all_and_not_an_event_mor
     updates: int, grace: float, elapsed: float
 ) -> None:
     simulator: Any = Ticking(99)
-    simulator.halts, simulator.grace = True, grace
+    simulator.grace = grace
     assert drive(simulator, StopSettings(updates=updates), Observer()) == "updates"
     assert simulator.elapsed == elapsed
 

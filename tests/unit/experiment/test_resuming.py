@@ -19,7 +19,6 @@ import gossamer as gs
 from gossamer.cli.commands import KINDS
 from gossamer.cli.main import main
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment.preparation.ending import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
@@ -41,9 +40,9 @@ class Killing:
         self.kept, self.killed = math.inf, math.inf
         self.events, keep = 0, Checkpoints.keep
 
-        def count(keeper: Checkpoints, patience: Patience) -> None:
+        def count(keeper: Checkpoints) -> None:
             if self.events == self.kept:
-                keep(keeper, patience)
+                keep(keeper)
             if self.events == self.killed:
                 raise Killed
             self.events += 1
@@ -167,7 +166,7 @@ def test_a_run_on_shards_that_was_killed_three_times_ends_with_the_bytes_of_one_
     for at, more in (places[1:3], places[3:5]):
         killing.at(at, at + more)
         with pytest.raises(Killed):
-            resume(out, engine=Inline())
+            resume(out, engine=Inline(3))
         kept.append(checkpoints.read_checkpoint(out).state()["simulator"]["windows"])
     killing.at(math.inf, math.inf)
     found = resume(out, engine=Inline(3))
@@ -194,15 +193,15 @@ def test_a_run_goes_on_on_as_many_shards_as_it_had(killing: Killing, tmp_path: P
     for wrong in (7, {}, *parts):
         checkpoints.write_checkpoint(folder, found.origin, {**state, "simulator": wrong})
         with pytest.raises(DataError, match="does not fit this run") as caught:
-            resume(folder, engine=Inline())
+            resume(folder, engine=Inline(3))
         assert "\n" not in str(caught.value)
     checkpoints.write_checkpoint(folder, found.origin, state)
     for number in (0, "3", 3.0):
         _changed(folder, "shards", lambda _, number=number: number)
         with pytest.raises(DataError, match="it does not say of which run it is"):
-            resume(folder, engine=Inline())
+            resume(folder, engine=Inline(3))
     _changed(folder, "shards", lambda _: 3)
-    resume(folder, engine=Inline())
+    resume(folder, engine=Inline(3))
     run(spec, tmp_path / "whole")
     assert files(folder) == files(tmp_path / "whole")
 
@@ -331,8 +330,8 @@ def test_a_checkpoint_is_that_of_the_moment_at_which_it_was_read(out: Path) -> N
     """Another one in its place, between the reading of its header and that of its state, is not mixed with it."""
     state = checkpoints.read_checkpoint(out).state()
     found = checkpoints.read_checkpoint(out)
-    checkpoints.write_checkpoint(out, found.origin, {**state, "patience": (0, 0, None)})
-    assert found.state()["patience"] == state["patience"] != (0, 0, None)
+    checkpoints.write_checkpoint(out, found.origin, {**state, "nodes": {}})
+    assert found.state()["nodes"] == state["nodes"] != {}
 
 
 def test_a_run_of_another_spec_version_or_data_is_not_resumed(out: Path) -> None:
@@ -387,9 +386,7 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line(out: Path) -> None:
     found = checkpoints.read_checkpoint(out)
     state = found.state()
     for name in state:
-        for other in (7, "x", [], {"now": 1.0}, None):
-            if other is None and name != "patience":
-                continue
+        for other in (7, "x", [], {"now": 1.0}):
             checkpoints.write_checkpoint(out, found.origin, {**state, name: other})
             with pytest.raises(DataError, match="does not fit this run") as caught:
                 resume(out)
@@ -503,7 +500,7 @@ def test_what_cannot_be_kept_costs_no_run(tmp_path: Path, monkeypatch: pytest.Mo
 def test_shards_that_cannot_be_kept_cost_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(SHARDED["gossip"], tmp_path / "whole")
     monkeypatch.setattr("gossamer.runtimes.shard.encode_snapshot", lambda value: encode_snapshot(object()))
-    with pytest.warns(RunWarning, match=r"no checkpoint from here on \(the state of a shard cannot be kept"):
+    with pytest.warns(RunWarning, match=r"no checkpoint from here on \(no encoding for object; register it"):
         gs.run(SHARDED["gossip"], tmp_path / "out", secret=SECRET, checkpoint=0, engine=Inline(2))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from tests.reference.local_crew import Here, Inline
+from tests.reference.local_crew import Inline
 
 from gossamer.data.memory import Data
-from gossamer.errors import CallerError, RunWarning, SpecError
+from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.preparation.secrets import NoiseSecret
 from gossamer.experiment.runs.running import run
-from gossamer.runtimes import shards as crews
-from gossamer.runtimes.shards import LOST, Crew, Maker
 
 SECRET = NoiseSecret(bytes(range(16)))
 ROOT = Path(__file__).parents[3]
@@ -114,151 +109,6 @@ def test_what_nodes_write_down_stands_in_the_order_of_one_process(tmp_path: Path
     run(small, tmp_path / "shards", secret=SECRET, data=data, engine=Inline(3))
     assert (tmp_path / "plain/private.jsonl").read_text().count("gradients_not_finite") > 9
     assert files(tmp_path / "shards") == files(tmp_path / "plain")
-
-
-class Forgetful(Here):
-    """Loses shards at every 41st call, before and after they have done what they are asked for."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.due = math.inf
-        self.calls = self.windows = 0
-        self.lost: list[int] = []
-        self.told_again: list[int] | None = None  # of the shard that is made anew now
-        self.most_again = 0
-
-    def ask(self, method: str, arguments: Any) -> Any:
-        self.windows += method == "advance"
-        return super().ask(method, arguments)
-
-    def _again(self, *arguments: Any) -> Any:
-        self.told_again = []
-        try:
-            return super()._again(*arguments)
-        finally:
-            self.most_again = max(self.most_again, len(self.told_again))
-            self.told_again = None
-
-    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        if self.told_again is not None:
-            self.told_again.append(number)
-            return super()._one(number, method, arguments)
-        self.calls += 1
-        if self.calls % 41 == 0:
-            self.lost.append(number)
-            if self.calls % 2:
-                super()._one(number, method, arguments)
-            del self.own[number].nodes
-            return LOST
-        return super()._one(number, method, arguments)
-
-
-class Keeping(Forgetful):
-    """Takes a snapshot of its shards after every fifth window."""
-
-    def keep(self) -> None:
-        self.due = math.inf if self.windows % 5 else -math.inf
-        super().keep()
-
-    def snapshots(self) -> list[bytes | None]:
-        found = super().snapshots()
-        seed = [self._seed.to_bytes(16, "little"), self._seed.to_bytes(16, "big"), str(self._seed).encode()]
-        assert not any(form in snapshot for snapshot in found if snapshot is not None for form in seed)
-        assert None not in found
-        return found
-
-
-@dataclass(frozen=True)
-class Losing(Inline):
-    """Shards that are lost."""
-
-    kind: type[Here] = Forgetful
-    crews: list[Any] = field(default_factory=list)
-
-    def crew(self, deal: Callable[[int], Maker], nodes: int, seed: int) -> Crew:
-        self.crews.append(self.kind(3, deal(3), seed))
-        return self.crews[-1]
-
-
-@pytest.mark.filterwarnings("ignore:shard . was lost")
-@pytest.mark.parametrize("name", ["usual", "ties at multiples", "d_psgd, ties"])
-def test_a_shard_that_is_lost_loses_nothing(name: str, tmp_path: Path) -> None:
-    run(SPECS[name], tmp_path / "plain", secret=SECRET)
-    engine = Losing()
-    run(SPECS[name], tmp_path / "lost", secret=SECRET, engine=engine)
-    assert engine.crews[0].restarts > 2
-    assert engine.crews[0].most_again > 20
-    assert files(tmp_path / "lost") == files(tmp_path / "plain")
-
-
-@pytest.mark.some(6)
-@pytest.mark.filterwarnings("ignore:shard . was lost")
-@pytest.mark.parametrize("name", SPECS)
-def test_a_shard_that_is_lost_goes_on_from_its_last_snapshot(name: str, tmp_path: Path) -> None:
-    """It is told of no more than the five windows since; some are lost twice. No snapshot has the seed of the noise."""
-    secret = None if name == "no noise" else SECRET
-    run(SPECS[name], tmp_path / "plain", secret=secret)
-    engine = Losing(kind=Keeping)
-    run(SPECS[name], tmp_path / "lost", secret=secret, engine=engine)
-    (crew,) = engine.crews
-    assert files(tmp_path / "lost") == files(tmp_path / "plain")
-    assert crew.restarts >= 5 > crew.shards
-    assert crew.most_again <= 1 + 2 * 5 + 1, "it is set back, told, and asked"
-
-
-class Unlucky(Keeping):
-    """Loses a shard again while it is set back."""
-
-    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        if method == "set_back" and len(self.lost) % 2:
-            self.lost.append(number)
-            return LOST
-        return super()._one(number, method, arguments)
-
-
-@pytest.mark.filterwarnings("ignore:shard . was lost")
-def test_a_shard_that_is_lost_while_it_is_set_back_is_set_back_again(tmp_path: Path) -> None:
-    run(SPECS["usual"], tmp_path / "plain", secret=SECRET)
-    engine = Losing(kind=Unlucky)
-    run(SPECS["usual"], tmp_path / "lost", secret=SECRET, engine=engine)
-    assert engine.crews[0].restarts == len(engine.crews[0].lost) > 20
-    assert files(tmp_path / "lost") == files(tmp_path / "plain")
-
-
-def test_snapshots_take_little_of_the_time_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes 2 s here, so the next is 200 s later."""
-    now, taken = 1000.0, list[float]()
-    monkeypatch.setattr(crews, "monotonic", lambda: now)
-
-    class Slow(Here):
-        def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-            nonlocal now
-            taken.append(now)
-            now += 2.0
-            return b"snapshot"
-
-    class Maker:
-        def shard(self, seed: int, number: int) -> Any:
-            return None
-
-    crew = Slow(1, Maker(), 0)
-    for moment in (1009.9, 1010.0, 1210.0, 1211.9, 1212.0):
-        now = moment
-        crew.keep()
-    assert taken == [1010.0, 1212.0]
-
-
-class Doomed(Here):
-    """Loses a shard whenever it is asked."""
-
-    def _one(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        return LOST if method == "advance" else super()._one(number, method, arguments)
-
-
-@pytest.mark.filterwarnings("ignore:shard . was lost")
-def test_a_shard_that_is_lost_again_and_again_ends_the_run() -> None:
-    with pytest.raises(CallerError, match=r"shard 0 was lost 3 times at the same place.* fewer --shards"):
-        run(SPECS["usual"], secret=SECRET, engine=Losing(kind=Doomed))
 
 
 ALONE = {

@@ -12,7 +12,7 @@ from tests.oracle.specs import SPECS, Spec
 
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.errors import RunWarning, SpecError
-from gossamer.experiment.preparation.ending import Keeper, Observer, Patience, drive
+from gossamer.experiment.preparation.ending import Keeper, Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import scaled
@@ -99,12 +99,12 @@ class _Cutting(Keeper):
 
     due = 0.0
 
-    def __init__(self, cuts: dict[int, Any], at: Callable[[Patience], Any]) -> None:
+    def __init__(self, cuts: dict[int, Any], at: Callable[[], Any]) -> None:
         self.cuts, self.at, self.events = cuts, at, 0
 
-    def keep(self, patience: Patience) -> None:
+    def keep(self) -> None:
         if self.events in self.cuts:
-            self.cuts[self.events] = self.at(patience)
+            self.cuts[self.events] = self.at()
         self.events += 1
 
 
@@ -136,22 +136,22 @@ def spelt(value: Any, table: list[Any]) -> bytes:
 def test_a_restored_simulator_goes_on_with_the_same_bytes(name: str) -> None:
     made = _Made(ALL[name])
     simulator, trace = made()
-    counted = _Cutting({}, lambda patience: None)
+    counted = _Cutting({}, lambda: None)
     ended = drive(simulator, made.plan.stop, Observer(), counted)
     whole, end = trace.getvalue(), state(simulator)
 
     drawn = stream(3, name).integers(0, counted.events, 3)
     places = {int(place): None for place in (*drawn, counted.events - 2)}  # the end is awaited in a way of its own
     simulator, trace = made()
-    cutting = _Cutting({0: None, **places}, lambda patience: (kept(simulator), patience, trace.tell()))
+    cutting = _Cutting({0: None, **places}, lambda: (kept(simulator), trace.tell()))
     drive(simulator, made.plan.stop, Observer(), cutting)
     assert trace.getvalue() == whole, "a snapshot changes nothing"
 
-    for snapshot, patience, length in cutting.cuts.values():
+    for snapshot, length in cutting.cuts.values():
         back, rest = made()
         restore(back, decode_snapshot(snapshot, back))
         assert kept(back) == snapshot
-        assert drive(back, made.plan.stop, Observer(), begun=patience) == ended
+        assert drive(back, made.plan.stop, Observer()) == ended
         assert rest.getvalue() == whole[length:]
         assert state(back) == end
 

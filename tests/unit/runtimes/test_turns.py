@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.runtimes.shard import after, final_rank, in_order, last_moment, packed, ranked, tied, unpacked
+from gossamer.runtimes.shard import after, final, in_order, last_moment, packed, ranked, tied, unpacked
 from gossamer.vectors import Public, Released
 
 
@@ -31,7 +31,7 @@ def test_the_order_of_events_of_one_time_is_that_of_their_causes() -> None:
     ranks = ranked(common, causes, lambda time: 7)
     assert ranks == [{2.0: (7, [8])}, {2.0: (7, [7, 9])}]
     assert in_order(times, ranks).tolist() == [0, 2, 3, 1, 4]
-    assert [final_rank(2.0, rank, ranks[1]) for rank in (6, 7, 8)] == [6, 7, 9]
+    assert [final((2.0, rank, 0), ranks[1])[1] for rank in (6, 7, 8)] == [6, 7, 9]
 
 
 def test_right_after_an_event_nothing_else_has_a_place() -> None:

@@ -15,11 +15,10 @@ from tests.sampling import examples
 
 import gossamer as gs
 from gossamer.cli.main import main
-from gossamer.experiment.preparation.ending import Patience
 from gossamer.experiment.preparation.secrets import KeptSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT
+from gossamer.experiment.runs import checkpoints
 from gossamer.experiment.runs.checkpoints import Checkpoints
-from gossamer.runtimes import shards
 from gossamer.studies import runs as studied
 from gossamer.studies.sweep import sweep
 
@@ -109,15 +108,15 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(
     (first,) = sweep(spec, out=tmp_path, seeds=1, settings=chosen).runs
     before, secret = files_of(first.folder), KeptSecret.read(first.folder).secret
 
-    def killed(keeper: Checkpoints, patience: Patience) -> None:
-        keep(keeper, patience)
-        if patience.updates == 5:
+    def killed(keeper: Checkpoints) -> None:
+        keep(keeper)
+        if keeper._parts["simulator"].counters.updates == 5:  # type: ignore[attr-defined]
             raise SystemExit
 
     keep = Checkpoints.keep
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "keep", killed)
-        patch.setattr(shards, "SHARE", math.inf)
+        patch.setattr(checkpoints, "SHARE", math.inf)
         with pytest.raises(SystemExit):
             gs.run(gs.read_spec(first.folder / "spec.yaml"), first.folder, overwrite=True, secret=secret, checkpoint=0)
     checkpoint = (first.folder / CHECKPOINT).read_bytes()

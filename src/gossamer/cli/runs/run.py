@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 def check_command(options: argparse.Namespace) -> int:
     """Say what would happen."""
+    from gossamer.experiment.preparation.engines import chosen
     from gossamer.experiment.preparation.memory import check_memory
     from gossamer.experiment.preparation.planning import forecast, plan_run
-    from gossamer.experiment.preparation.population import chosen
     from gossamer.experiment.preparation.prepare import Sources, prepare
 
     experiment = read_experiment(options)

@@ -11,17 +11,17 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.algorithms.plan import StopSettings
 from gossamer.errors import counted
 from gossamer.protocol.node import Node, RoundsMade
-from gossamer.runtimes.simulator import Simulator
 
 if TYPE_CHECKING:
     from gossamer.runtimes.shards import Observed
 
 
+T = TypeVar("T")
 STALLED, INCOMPLETE = "stalled", "incomplete"
 """Statuses of runs that ended before their plan: nobody could go on, or rounds came to nothing."""
 
@@ -48,28 +48,22 @@ def ending(
     status : str
         Status as `drive` gives it.
     """
-    found = _status(simulator, workers, status)
-    return found, _shortfall(simulator, parents) if found in (STALLED, INCOMPLETE) else {}
-
-
-def _status(simulator: Observed, workers: Collection[str], status: str) -> str:
-    if status != "finished":
-        return status
+    if status not in ("finished", STALLED):
+        return status, {}
     rounds = rounds_of(simulator.present.values())
     left = {name: node for name, node in simulator.present.items() if name not in simulator.finished}
-    behind = [one for node in left.values() if (one := node.rounds_made) and one.made + one.empty < one.planned]
-    if behind or not left.keys().isdisjoint(workers):
-        return STALLED
-    return INCOMPLETE if rounds is not None and rounds.empty else status
-
-
-def _shortfall(simulator: Observed, parents: Mapping[str, str]) -> dict[str, Any]:
-    rounds = rounds_of(simulator.present.values())
-    left = {name: node for name, node in simulator.present.items() if name not in simulator.finished}
+    if status == "finished":
+        behind = [one for node in left.values() if (one := node.rounds_made) and one.made + one.empty < one.planned]
+        if behind or not left.keys().isdisjoint(workers):
+            status = STALLED
+        elif rounds is not None and rounds.empty:
+            status = INCOMPLETE
+        else:
+            return status, {}
     awaited = set[str]().union(*(node.awaited or {parents.get(name, name)} - {name} for name, node in left.items()))
     waits_for = sorted(awaited & simulator.gone or awaited)
     made = {} if rounds is None else {"rounds": rounds.made, "planned": rounds.planned, "empty": rounds.empty}
-    return {**made, **({"waits_for": waits_for} if waits_for else {})}
+    return status, {**made, **({"waits_for": waits_for} if waits_for else {})}
 
 
 def in_words(found: Mapping[str, Any], status: str, seconds: float, settings: Any) -> str:
@@ -104,11 +98,6 @@ class Observer:
     """Looks at a run from outside; nodes cannot tell whether it is there. This one does not look."""
 
     @property
-    def timed(self) -> bool:
-        """Whether it looks at moments of virtual time."""
-        return False
-
-    @property
     def next_update(self) -> int | None:
         """Number of the update after which it looks; None if it does not go by them."""
         return None
@@ -119,7 +108,7 @@ class Observer:
         return None
 
     def before(self, upcoming: float) -> None:
-        """The next event happens at ``upcoming`` virtual seconds; told only who is ``timed``."""
+        """The next event happens at ``upcoming`` virtual seconds; told only who looks at moments."""
         return None
 
     def after(self) -> None:
@@ -130,24 +119,6 @@ class Observer:
     def satisfied(self) -> bool:
         """Whether the run may end because of what was seen."""
         return False
-
-
-class Patience(NamedTuple):
-    """State of `drive` between two events.
-
-    Attributes
-    ----------
-    updates : int
-        Made when it looked last.
-    idle : int
-        Events since the last update.
-    reached : float or None
-        Virtual seconds at which there were updates enough.
-    """
-
-    updates: int = 0
-    idle: int = 0
-    reached: float | None = None
 
 
 class Keeper:
@@ -165,7 +136,7 @@ class Keeper:
         """Note that the run is about to begin."""
         return None
 
-    def keep(self, patience: Patience) -> None:
+    def keep(self) -> None:
         """Keep the state now: the run is between two events."""
         return None
 
@@ -191,18 +162,13 @@ def few_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def drive(
-    simulator: Simulator,
-    stop: StopSettings,
-    observer: Observer,
-    keeper: Keeper = NO_KEEPER,
-    begun: Patience = Patience(),  # noqa: B008  # it never changes
-) -> str:
+@few_collections()
+def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
     """Run until a bound is reached or nobody has anything left to do.
 
     Parameters
     ----------
-    simulator : Simulator
+    simulator : Simulator, Shards or Population
         Simulator of what happens.
     stop : StopSettings
         The bounds.
@@ -210,8 +176,6 @@ def drive(
         Observer that looks.
     keeper : Keeper
         Keeper of the state of the run.
-    begun : Patience
-        Patience of a run that goes on, as it was kept.
 
     Returns
     -------
@@ -220,31 +184,41 @@ def drive(
         and on without an update, such as attempts to reach a node that is cut off for ever.
     """
     counters = simulator.counters
-    patience = 100_000 + 1_000 * len(simulator.nodes)
-    last_update, idle, reached = begun
-    timed = observer.timed or stop.virtual_seconds is not None
+    timed = observer.next_seconds is not None or stop.virtual_seconds is not None
     while simulator.goes_on:
         if monotonic() >= keeper.due:  # the clock decides when, and nothing that happens
-            keeper.keep(Patience(last_update, idle, reached))
+            keeper.keep()
         if timed and (upcoming := simulator.next_time) is not None:
-            if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
-                observer.before(stop.virtual_seconds)
+            over = stop.virtual_seconds is not None and upcoming > stop.virtual_seconds
+            moment = stop.virtual_seconds if over and stop.virtual_seconds is not None else upcoming
+            if over or (observer.next_seconds is not None and observer.next_seconds < moment):
+                simulator.gather()
+            observer.before(moment)
+            if over:
                 return "virtual_seconds"
-            observer.before(upcoming)
-        # Between two updates only who goes by the clock, or waits for the end, has something to look at.
-        singly = timed or (stop.updates is not None and last_update >= stop.updates)
-        idle += simulator.proceed(1 if singly else min(100, patience + 1 - idle))
-        if counters.updates != last_update:
-            last_update, idle = counters.updates, 0
+        made, satisfied = counters.updates, observer.satisfied  # then the next event, or the next update, is the last
+        simulator.advance(
+            updates=_first(observer.next_update, stop.updates, made + 1 if satisfied else None),
+            seconds=_first(observer.next_seconds, stop.virtual_seconds) if timed else None,
+            one=satisfied and timed,
+        )
+        if updated := counters.updates != made:
+            if observer.next_update is not None and counters.updates >= observer.next_update:
+                simulator.gather()
             observer.after()
-        if stop.updates is not None and last_update >= stop.updates:
-            reached = simulator.elapsed if reached is None else reached
-            # A server that halts the run has the time to tell everybody that can be told.
-            grace = simulator.grace if simulator.halts else 0.0
-            if simulator.elapsed >= reached + grace:
-                return "updates"
-        if (timed or not idle) and observer.satisfied:
+        if stop.updates is not None and counters.updates >= stop.updates and simulator.is_told:
+            simulator.gather()
+            return "updates"
+        if (timed or updated) and observer.satisfied:
+            simulator.gather()
             return "accuracy"
-        if idle > patience:
+        if simulator.stalled:
             return "stalled"
+    simulator.gather()
     return "finished"
+
+
+def _first(*places: T | None) -> T | None:
+    """The first of several places, of which some may not be."""
+    there: list[Any] = [place for place in places if place is not None]
+    return min(there, default=None)

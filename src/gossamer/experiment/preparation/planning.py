@@ -27,7 +27,6 @@ from gossamer.experiment.preparation.ending import (
     Observer,
     drive,
     ending,
-    few_collections,
     in_words,
 )
 from gossamer.experiment.preparation.held_out import check_held_out, with_held_out
@@ -379,7 +378,7 @@ def _first_clip(prepared: Prepared) -> float:
 def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> BlankSides:
     """Count what is asked in a run of the schedule."""
     sides = BlankSides()
-    with few_collections(), closing(_without_data(prepared, sides, quotas=quotas)) as simulator:
+    with closing(_without_data(prepared, sides, quotas=quotas)) as simulator:
         drive(simulator, stop, _Ahead(simulator, stop))
     return sides
 
@@ -480,8 +479,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     such as ``stop.accuracy``.
     """
     simulator = _without_data(prepared, BlankSides(), plan)
-    with few_collections():
-        ended = drive(simulator, plan.stop, _Patience(simulator))
+    ended = drive(simulator, plan.stop, _Patience(simulator))
     status, found = ending(simulator, prepared.names, prepared.cast.parents, ended)
     remarks = prepared.algorithm.figures.remarks(simulator.nodes)
     if status in (STALLED, INCOMPLETE):
@@ -502,7 +500,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
 def asked_in(prepared: Prepared, plan: Plan) -> dict[str, int]:
     """Count tasks for each node's data side in the whole run, found likewise; messages about masks left out."""
     sides = BlankSides()
-    with few_collections(), closing(_without_data(prepared, sides, plan)) as simulator:
+    with closing(_without_data(prepared, sides, plan)) as simulator:
         drive(simulator, plan.stop, Observer())
     return sides.asked
 

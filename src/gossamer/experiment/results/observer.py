@@ -212,11 +212,6 @@ class Evaluator(Kept, Observer):
             self._measured = found
 
     @property
-    def timed(self) -> bool:
-        """Whether it looks at moments of virtual time."""
-        return self.every_seconds is not None
-
-    @property
     def next_update(self) -> int | None:
         """Number of the update after which it looks next; None if it does not go by them."""
         return None if self.every_updates is None else self.update_looks * self.every_updates

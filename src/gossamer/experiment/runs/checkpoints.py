@@ -26,14 +26,13 @@ from typing import Any
 from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with_config
 
 from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError, real_number
-from gossamer.experiment.preparation.ending import Keeper, Patience
+from gossamer.experiment.preparation.ending import Keeper
 from gossamer.experiment.preparation.secrets import FILE as SECRET
 from gossamer.experiment.preparation.secrets import KeptSecret, check_mark
 from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.files import open_file, read_file, replaced
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.snapshots import Kept, decode_snapshot, encode_snapshot, restore
-from gossamer.runtimes.shards import next_due
 from gossamer.version import __version__
 
 # Moments at which checkpoints of a run are made: by the machine's clock, and when somebody interrupts it.
@@ -42,6 +41,8 @@ from gossamer.version import __version__
 
 EVERY = 60.0
 """Seconds from one checkpoint to the next, unless the caller says otherwise."""
+SHARE = 0.01
+"""Most of the time of a run that keeping it takes."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LATER = ("simulator", "receipts")  # have no state before the first event
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
@@ -71,7 +72,8 @@ class Checkpoints(Keeper):
     parts : mapping of str to Kept
         All that has a state; the order is that in which it is restored.
     every : float
-        Seconds from one checkpoint to the next; more where they would take too much of the run's time.
+        Seconds from one checkpoint to the next; more where they would take too much of the run's time. Where they are
+        infinite nothing is kept, and the first interrupt waits all the same, so that results are those of a moment.
     """
 
     def __init__(self, folder: Path, origin: Origin, parts: Mapping[str, Kept], every: float = EVERY) -> None:
@@ -84,17 +86,20 @@ class Checkpoints(Keeper):
         """Keep that the run is about to begin, which needs nothing of the state of its nodes."""
         self._write(replace(self._origin, ranges=None), without=_LATER)
 
-    def keep(self, patience: Patience) -> None:
+    def keep(self) -> None:
         began = monotonic()
-        self._write(self._origin, patience=tuple(patience))
+        self._write(self._origin)
         if self.due < math.inf:
-            self.due = next_due(self._every, began)
+            now = monotonic()
+            self.due = now + max(self._every, (now - began) / SHARE)
         self._pass_on()
 
-    def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:
+    def _write(self, origin: Origin, without: tuple[str, ...] = ()) -> None:
+        if self._every == math.inf:
+            return
         try:
             parts = {name: part for name, part in self._parts.items() if name not in without}
-            write_checkpoint(self._folder, origin, {**parts, **more})
+            write_checkpoint(self._folder, origin, parts)
         except (OSError, TypeError, SpecError) as error:
             reason = getattr(error, "strerror", None) or error
             warnings.warn(f"{self._folder}: no checkpoint from here on ({reason}); the run goes on", RunWarning, 3)
@@ -132,18 +137,8 @@ class Checkpoints(Keeper):
             self._before[number](number, sys._getframe())
 
 
-class Unkept(Checkpoints):
-    """Keeps nothing, and has the first interrupt wait all the same, so that results are those of a moment."""
-
-    def __init__(self) -> None:
-        super().__init__(Path(), Origin(__version__, "", "", traced=False, measured=False), {}, math.inf)
-
-    def _write(self, origin: Origin, without: tuple[str, ...] = (), **more: Any) -> None:
-        return None
-
-
-def go_on(checkpoint: Checkpoint, parts: Mapping[str, Kept]) -> Patience | None:
-    """Bring the parts of a run to where they were; return the patience of `drive` then, or None before the first event.
+def go_on(checkpoint: Checkpoint, parts: Mapping[str, Kept]) -> None:
+    """Bring the parts of a run to where they were.
 
     Raises
     ------
@@ -154,7 +149,6 @@ def go_on(checkpoint: Checkpoint, parts: Mapping[str, Kept]) -> Patience | None:
     state = checkpoint.state(own)
     try:
         restore(own, state)
-        return _patience(state["patience"]) if checkpoint.begun else None
     except MalformedMessage as error:  # the state of a shard
         raise _misfit(checkpoint, error) from None
     except GossamerError:
@@ -168,13 +162,6 @@ def _misfit(checkpoint: Checkpoint, error: Exception) -> DataError:
         f"{checkpoint.path}: its state does not fit this run ({type(error).__name__}: {str(error)[:80]}); run the spec "
         "as a new run"
     )
-
-
-def _patience(found: Any) -> Patience:
-    updates, idle, reached = found
-    if type(updates) is not int or type(idle) is not int or not isinstance(reached, float | None):
-        raise TypeError(f"expected two counts and a time, found {found}")
-    return Patience(updates, idle, reached)
 
 
 MOST = 1 << 34

@@ -38,7 +38,7 @@ from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.report.records import read_summary
 from gossamer.runtimes.ray_shards import RayShards
-from gossamer.runtimes.shards import Engine
+from gossamer.runtimes.shards import Crew
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def resume_run(
     trace: str | Path | None = None,
     measure: Measure | None = None,
     checkpoint: float | None = EVERY,
-    engine: Engine | None = None,
+    engine: Crew | None = None,
 ) -> Result:
     """Go on with the run of a results folder from its checkpoint, to the bytes that it would have had at its end.
 
@@ -105,8 +105,8 @@ def resume_run(
         Arguments as for `run`.
     trace : path, optional
         The trace of the run, if it writes one: what it has from after the checkpoint is cut off.
-    engine : Engine, optional
-        Engine that has the shards of the run from now on, if it has some, such as another cluster; by default this
+    engine : Crew, optional
+        Place that has the shards of the run from now on, if it has some, such as another cluster; by default this
         machine. They are as many as before.
 
     Raises
@@ -133,7 +133,7 @@ def resume_run(
             return Run(prepared, plan, sources, folder, listeners, checkpoint, resumed, goes_on).go()
 
 
-def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine | None:
+def _engine_of(path: Path, shards: int | None, engine: Crew | None) -> Crew | None:
     """Return where a run goes on that had so many ``shards``."""
     if shards is None:
         if engine is not None:
@@ -141,12 +141,12 @@ def _engine_of(path: Path, shards: int | None, engine: Engine | None) -> Engine 
         return None
     if engine is None:
         return RayShards(shards)
-    if engine.shards not in (None, shards):
+    if engine.shards != shards:
         raise SpecError(
-            f"{path}: the run is made on {counted(shards, 'shard')}, found {engine.shards} to go on with; leave the "
-            "number out"
+            f"{path}: the run is made on {counted(shards, 'shard')}, found {engine.shards} to go on with; leave "
+            "them out"
         )
-    return engine.of(shards)
+    return engine
 
 
 def _resumed_folder(results: str | Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,16 +23,14 @@ from gossamer.experiment.preparation.ending import (
     NO_KEEPER,
     STALLED,
     Keeper,
-    Patience,
     drive,
     ending,
-    few_collections,
     in_words,
 )
+from gossamer.experiment.preparation.engines import check_number, chosen, maker_of, population_of, reason_against
 from gossamer.experiment.preparation.held_out import HeldOutRelease, held_out_plans, release_held_out
 from gossamer.experiment.preparation.memory import check_memory
 from gossamer.experiment.preparation.planning import device_in_words, plan_run
-from gossamer.experiment.preparation.population import chosen, population_of
 from gossamer.experiment.preparation.prepare import RUN, FromMemory, Prepared, Sources, nodes_of, prepare, sides_of
 from gossamer.experiment.preparation.private_scale import Scaled, rescaled, scaled
 from gossamer.experiment.preparation.secrets import (
@@ -43,7 +42,6 @@ from gossamer.experiment.preparation.secrets import (
     secret_seed,
     test_mark,
 )
-from gossamer.experiment.preparation.sharding import check_number, drive_shards, reason_against, sharded
 from gossamer.experiment.results.observer import Evaluator, Measure, Row
 from gossamer.experiment.results.personalisation import personalised
 from gossamer.experiment.results.records import NodeRecords, PrivateRecords, ReceiptRecords, Result, RunRecords
@@ -54,7 +52,6 @@ from gossamer.experiment.runs.checkpoints import (
     Checkpoint,
     Checkpoints,
     Origin,
-    Unkept,
     check_interval,
     go_on,
     spec_digest,
@@ -64,7 +61,7 @@ from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
-from gossamer.runtimes.shards import Engine, Shards
+from gossamer.runtimes.shards import Crew, Shards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
@@ -114,7 +111,7 @@ class Run:
     listeners: Listeners = field(default_factory=Listeners)
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
-    engine: Engine | None = None
+    engine: Crew | None = None
     simulated: bool = False
 
     def __post_init__(self) -> None:
@@ -195,7 +192,10 @@ class Run:
             check_number(self.engine.shards, len(prepared.names))
             why = "a trace has every event in order" if watch is not None else reason_against(prepared)
             if why is None:
-                return sharded(self.engine, prepared, self.plan, nodes, sides, sources, record)
+                staleness, book = prepared.algorithm.figures.staleness, sources.book
+                self.engine.start(maker_of(prepared, self.plan, self.engine.shards, sources), sources.noise)
+                told = book.told if isinstance(book, Book) else None
+                return Shards(nodes, sides, prepared.world, self.engine, record, staleness, told)
             warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
         return Simulator(
             nodes,
@@ -214,11 +214,11 @@ class Run:
     def go(self) -> Result:
         """Make the run, or what is left of it."""
         with closing(self.simulator):
-            began = self.begin()
+            self.begin()
             try:
-                if began is None and self.evaluator.on:
+                if self.evaluator.on and (self.resumed is None or not self.resumed.begun):
                     self.evaluator.look(0.0)
-                self.records.status = self._drive(began)
+                self.records.status = self._drive()
             except KeyboardInterrupt:
                 self.records.status = "interrupted"
                 self.save()
@@ -226,21 +226,12 @@ class Run:
             self.end()
             return self.records.result(self.sources.secret)
 
-    def _drive(self, began: Patience | None) -> str:
-        stop = self.plan.stop
-        with few_collections(), self.keeper.heard():
-            if not isinstance(self.simulator, Simulator):
-                return drive_shards(self.simulator, stop, self.evaluator, self.keeper)
-            return drive(self.simulator, stop, self.evaluator, self.keeper, began or Patience())
+    def _drive(self) -> str:
+        with self.keeper.heard():
+            return drive(self.simulator, self.plan.stop, self.evaluator, self.keeper)
 
-    def begin(self) -> Patience | None:
-        """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one.
-
-        Returns
-        -------
-        Patience or None
-            That of `drive` at the checkpoint; None at the beginning of the run.
-        """
+    def begin(self) -> None:
+        """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one."""
         progress, secret = self.listeners.progress, self.sources.secret
         progress.planned(self.plan)
         if (remark := self.prepared.objective.computing().remark) is not None:
@@ -250,9 +241,10 @@ class Run:
         if self.engine_line:
             progress.remarked(self.engine_line)
         self.evaluator.rehearse()
-        began = None if self.resumed is None else go_on(self.resumed, self.parts)
-        if self.resumed is not None and not self.resumed.begun and self.folder is not None:
-            self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
+        if self.resumed is not None:
+            go_on(self.resumed, self.parts)
+            if not self.resumed.begun and self.folder is not None:
+                self.folder.cut(RECEIPTS, 0)  # what was charged before is charged anew
         if self.folder is not None and self.resumed is None:
             self.folder.clear()
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
@@ -265,18 +257,15 @@ class Run:
         if self.resumed is None:
             self.keeper.begin()
         progress.began(Watched(self.prepared, self.plan, self.simulator))
-        return began
 
     def _keeper(self) -> Keeper:
         if self.folder is None:
             return NO_KEEPER
-        if self.checkpoint is None:
-            return Unkept()
         path, listeners = self.folder.path, self.listeners
         traced, measured = listeners.watch is not None, listeners.measure is not None
         shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
         origin = Origin(__version__, spec_digest(path), self.mark, traced, measured, dict(self.ranges), shards)
-        return Checkpoints(path, origin, self.parts, self.checkpoint)
+        return Checkpoints(path, origin, self.parts, math.inf if self.checkpoint is None else self.checkpoint)
 
     def end(self) -> None:
         """Stop the nodes, evaluate for the last time, and write down what became of the run."""
@@ -338,7 +327,7 @@ def run(
     secret: NoiseSecret | None = None,
     track: str | Sequence[str] = (),
     checkpoint: float | None = EVERY,
-    engine: Engine | None = None,
+    engine: Crew | None = None,
 ) -> Result:
     """Run an experiment in the simulator, with noise that nobody can guess.
 
@@ -373,7 +362,7 @@ def run(
     checkpoint : float, optional
         Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
         they would take over 1 % of the run's time. None makes none.
-    engine : Engine, optional
+    engine : Crew, optional
         Shards that the run's nodes are dealt out to, such as `gossamer.RayShards`; by default there is one process.
         What comes out has the bytes of the simulator, `timing.json` aside. What cannot be sharded runs in one process,
         and a warning says why.

@@ -1,24 +1,30 @@
-"""Populations: which runs one compiled loop makes, and what it is made of.
+"""Engines beside the simulator: one compiled loop for populations, and shards; which runs they make, and of what.
 
-Whatever it cannot make, the simulator makes, and a line says because of which key of the spec.
+Whatever they cannot make, the simulator makes, and a line says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.plan import Plan
 from gossamer.data.settings import PrivateScale
-from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources
+from gossamer.errors import SpecError, counted
+from gossamer.experiment.preparation.objective import build_objective
+from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources, nodes_of, sides_of
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.clipping import FixedClip
 from gossamer.randomness import PART
+from gossamer.runtimes.shard import ShardBook, ShardSimulator
+from gossamer.runtimes.shards import Maker, least_delay
 from gossamer.sides.home import Simulated
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.receipts import Book
@@ -166,3 +172,90 @@ def _note(book: Book, population: Any, context: Context) -> None:
         query = context.queries[names[0]]
         charge = Receipt(Gradient(1, context.initial, query).release, clip=query.mechanism.clip)
         book.add_alike(names, count, Gradient, charge)  # as `samples.SampleRule` charges a gradient
+
+
+# Shards: which runs they make, and what each is made of.
+
+_SHORTEST = 1e-9  # seconds: what is less may vanish beside the time on a clock
+
+
+def _bits_by_company(prepared: Prepared) -> bool:
+    compute = prepared.experiment.compute
+    return compute.rounding != "exact" and prepared.objective.computing().strategy not in ("linear", "compiled")
+
+
+_ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
+    (lambda p: p.cast.servers, "its nodes talk to a server, whose updates are not known ahead"),
+    (lambda p: p.algorithm.figures.count is not None, "its updates are counted by its nodes' states"),
+    (lambda p: p.cast.trust, "its nodes form units, whose data sides are one"),
+    (lambda p: p.world.told, "its learning rates go by the updates of all nodes"),
+    (lambda p: callable(p.algorithm.figures.staleness), "the staleness of its updates is read off its nodes"),
+    (lambda p: p.world.faults.away, "nodes are away at times"),
+    (lambda p: not p.world.links.reliable, "its links have jitter, losses, duplicates or partitions"),
+    (lambda p: least_delay(p.world.links) < _SHORTEST, "its messages have no least delay: links.latency is 0"),
+    (lambda p: p.code, "its module was given from memory"),
+    (lambda p: p.experiment.compute.device, "a device's gradients round by what is computed beside them"),
+    (_bits_by_company, "its network's gradients round by what is computed beside them; compute.rounding: exact helps"),
+)
+"""Conditions under which a run is not one for shards, and what is said of each."""
+
+
+def check_number(shards: int, nodes: int) -> None:
+    """Raise SpecError unless so many nodes can be dealt out to so many shards."""
+    if not 1 <= shards <= nodes:
+        raise SpecError(
+            f"expected from 1 to {nodes} shards for {counted(nodes, 'node')}, found {shards}; correct --shards"
+        )
+
+
+def reason_against(prepared: Prepared) -> str | None:
+    """Return why a run is made in one process, in words; None if shards can make it."""
+    return next((why for found, why in _ALONE if found(prepared)), None)
+
+
+def _unread(ledgers: Iterable[Any]) -> None:
+    """A reading of ledgers that shards never take, and that can be pickled."""
+
+
+def shard_of(
+    prepared: Prepared, plan: Plan, sources: Sources, homes: Sequence[int], receipts: bool, seed: int, number: int
+) -> ShardSimulator:
+    """Make one shard of a run.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Run, without its objective, which may hold what cannot be pickled; each shard builds its own.
+    plan : Plan
+        Plan of the run, without its reading of ledgers.
+    sources : Sources
+        Sources of samples, and ledgers that were charged before the run; no secret.
+    homes : sequence of int
+        The shard of each node.
+    receipts : bool
+        Whether anybody wants to know of each charge.
+    seed : int
+        Seed of all noise.
+    number : int
+        Number of the shard.
+    """
+    prepared = replace(prepared, objective=build_objective(prepared.experiment, prepared.dataset))
+    own = {name for name, home in zip(prepared.names, homes, strict=True) if home == number}
+    plan = replace(plan, sides={name: side for name, side in plan.sides.items() if name in own})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is to be said was, when the run was prepared
+        nodes = nodes_of(prepared, plan)
+    book = ShardBook() if receipts else None
+    sides = sides_of(prepared, plan, replace(sources, noise=seed, book=book))
+    shard = ShardSimulator(nodes, sides, prepared.world, homes, number)
+    if book is not None:
+        book.shard = shard
+    return shard
+
+
+def maker_of(prepared: Prepared, plan: Plan, shards: int, sources: Sources) -> Maker:
+    """Deal out a run's nodes, as many to each shard, neighbours by number together."""
+    nodes, told = len(prepared.names), sources.book is not None
+    homes = [number * shards // nodes for number in range(nodes)]
+    bare, without = replace(prepared, objective=cast(Any, None)), replace(plan, spent=_unread)
+    return partial(shard_of, bare, without, Sources(0, sources.samples, ledgers=dict(sources.ledgers)), homes, told)
