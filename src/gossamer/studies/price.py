@@ -36,6 +36,7 @@ from gossamer.studies.study import (
     Study,
     check_runs,
     checked,
+    columns_of,
     experiment_of,
     nobody,
     number,
@@ -369,11 +370,8 @@ def _saying(price: Price) -> str:
 def rows(price: Price) -> list[tuple[str, ...]]:
     """Return the table: a row for each variant."""
     scores = price.scores
-    fits = any(one.r2.values for one in scores.values())
     kind = next((one.called for one in scores.values()), ACCURACY)
-    judged = any(one.constant is not None for one in scores.values())
-    more = [*(["95 %", "constant"] if judged else []), *(["R2"] if fits else [])]
-    columns = ("epsilon", "score", "+-", *more, "virtual s", "MiB sent")
+    columns = ["epsilon", *columns_of(scores), "virtual s", "MiB sent"]
     found = [("", *(kind if name == "score" else name for name in columns))]
     for name, one in scores.items():
         figures = one.figures()

@@ -145,6 +145,13 @@ def number(value: float | None, form: str) -> str:
     return "-" if value is None else f"{value:{form}}"
 
 
+def columns_of(scores: Mapping[str, Scores]) -> list[str]:
+    """Names of the figures on how good models are that a table of settings has, of those in `Scores.figures`."""
+    judged = any(one.constant is not None for one in scores.values())
+    fits = any(one.r2.values for one in scores.values())
+    return ["score", "+-", *(["95 %", "constant"] if judged else []), *(["R2"] if fits else [])]
+
+
 def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores:
     """Return the scores of finished runs; ``shared`` where somebody has the run's model."""
     metrics = [summary["metrics"] for summary in summaries]

@@ -20,7 +20,7 @@ from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, 
 from gossamer.report.drawing import PageSection, needed
 from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
-from gossamer.studies.study import LOSS, Remarks, Spec, Study, experiment_of, nobody, runs_of
+from gossamer.studies.study import LOSS, Remarks, Spec, Study, columns_of, experiment_of, nobody, runs_of
 
 # Grids of settings: every combination of the values that some keys of a spec take.
 
@@ -402,17 +402,7 @@ def _baseline(text: str, settings: Sequence[Setting]) -> tuple[str, str]:
 def marked(found: Sweep) -> list[tuple[str, ...]]:
     """Rows of the table at the end, with the best setting marked."""
     kinds = " / ".join(sorted({score.called for score in found.scores.values()})) or "score"
-    fits = any(score.r2.values for score in found.scores.values())
-    judged = any(score.constant is not None for score in found.scores.values())
-    columns = (
-        "score",
-        "+-",
-        *(["95 %", "constant"] if judged else []),
-        *(["R2"] if fits else []),
-        "epsilon",
-        "virtual s",
-        "MiB sent",
-    )
+    columns = [*columns_of(found.scores), "epsilon", "virtual s", "MiB sent"]
     keys = [*found.settings[0].labels] or ["setting"]
     rows = [("", *keys, "runs", *(kinds if name == "score" else name for name in columns), "ended")]
     for setting in found.settings:

@@ -27,11 +27,12 @@ from gossamer.attacks.leak import Neighbours, NoiseScale, neighbours, worst_case
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError
 from gossamer.experiment.audits.replayed_sides import (
-    HeldView,
     Leak,
+    OutsideView,
     Recording,
     Replay,
     check_noise,
+    heard,
     nothing,
     other_noise,
     same_coins,
@@ -44,8 +45,6 @@ from gossamer.experiment.results.results_folder import ResultsFolder
 from gossamer.experiment.runs.running import Run
 from gossamer.experiment.runs.trackers import Listeners
 from gossamer.randomness import derive, stream
-from gossamer.sides.machine import Side
-from gossamer.sides.pool import Machine
 
 OF_A_BASE = 8
 """Neighbours that are held against one recorded run."""
@@ -174,8 +173,8 @@ class _Audit:
             self._relation,
             {**self._prepared.shard_sizes, **{name: len(own.rows) for name, own in tested.items()}},
         )
-        base = _Base(self._with(train), recording, derive(self._seed, "coins", number), HeldView(recording))
-        self._run(base.prepared, base.coins(recording.machine), base.seen, "first" if number == 0 else "")
+        base = _Base(self._with(train), recording, derive(self._seed, "coins", number), OutsideView(recording))
+        self._run(base.prepared, base.coins(recording), base.seen, "first" if number == 0 else "")
         if number == 0:
             self._check_repeat(base)
             self._check_plan(generator)
@@ -196,15 +195,14 @@ class _Audit:
         train, shards = base.prepared.dataset.train, [rows for rows in self._prepared.shards if len(rows)]
         return neighbours(train, shards, self._relation, self._classes, generator, clients=self._clients)
 
-    def _run(self, prepared: Prepared, coins: Sources, seen: HeldView, folder: str = "") -> None:
+    def _run(self, prepared: Prepared, coins: Sources, seen: OutsideView, folder: str = "") -> None:
         """Run, and see what there is to see; with what is written into a ``folder``, if one is named."""
         place = self._folder / folder if folder else None
         results = None if place is None else ResultsFolder(place, overwrite=True)
         result = Run(prepared, self._plan, coins, results, Listeners(seen, watch=seen.step)).go()
-        assert seen.view is not None
-        seen.ended(seen.view.end(result))
+        seen.ended(seen.end(result))
         if place is not None:
-            seen.ended(seen.view.files(place))
+            seen.ended(seen.files(place))
 
     def _compare(self, base: _Base, pair: Neighbours, *, with_files: bool) -> None:
         """Run a neighbour and hold it against the first run.
@@ -215,7 +213,7 @@ class _Audit:
             If it can be told apart.
         """
         replay = Replay(base.recording, same_coins)
-        coins, folder = base.coins(replay.machine), "second" if with_files else ""
+        coins, folder = base.coins(replay), "second" if with_files else ""
         try:
             self._run(replace(self._with(pair.second), blank=pair.blank), coins, base.held(), folder)
         except Leak:
@@ -236,7 +234,7 @@ class _Audit:
             If it is not the same.
         """
         try:
-            self._run(base.prepared, base.coins(Replay(base.recording, nothing).machine), base.held(), "again")
+            self._run(base.prepared, base.coins(Replay(base.recording, nothing)), base.held(), "again")
         except Leak as leak:
             raise SpecError(
                 f"a run of this spec cannot be replayed, since with the same data and coins it is another run: {leak}"
@@ -265,7 +263,7 @@ class _Audit:
         if any(side.trusted.marked for side in self._plan.sides.values()):
             return  # what they have said in the first run goes with the secrets of its coins alone
         replay = Replay(base.recording, other_noise)
-        coins = replace(base.coins(replay.machine), noise=derive(base.seed, "other noise"))
+        coins = replace(base.coins(replay), noise=derive(base.seed, "other noise"))
         self._run(base.prepared, coins, base.held())
         check_noise(replay.noises, self._scale)
 
@@ -277,15 +275,15 @@ class _Base:
     prepared: Prepared
     recording: Recording
     seed: int
-    seen: HeldView
+    seen: OutsideView
 
-    def held(self) -> HeldView:
+    def held(self) -> OutsideView:
         """View of another run, held against that of this one."""
-        return HeldView(self.recording, self.seen)
+        return OutsideView(self.recording, self.seen)
 
-    def coins(self, machine: Machine = Side) -> Sources:
-        """Coins of all runs that are held against it."""
-        return Sources(derive(self.seed, "noise"), derive(self.seed, "samples"), machine)
+    def coins(self, hears: Recording | Replay) -> Sources:
+        """Coins of all runs that are held against it, and who hears what data sides answer."""
+        return Sources(derive(self.seed, "noise"), derive(self.seed, "samples"), heard(hears))
 
 
 def _said(plan: Plan) -> str:

@@ -16,7 +16,7 @@ from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.experiment.preparation.ending import Observer, drive, few_collections
+from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import all_finite
@@ -69,7 +69,7 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
                 seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined)))
 
     simulator = Simulator(nodes, sides, prepared.world, watch=watch, count=prepared.count)
-    with few_collections(), closing(simulator):
+    with closing(simulator):
         drive(simulator, plan.stop, Observer())
         final = {name: _row(prepared.algorithm.model_of(node)) for name, node in simulator.nodes.items()}
     return LinearSystem(sides.draws, seen, final)

@@ -37,6 +37,7 @@ from gossamer.sides.home import Home
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.machine import Rule, Side, SideAnswer
 from gossamer.sides.plan import Apart, SidePlan
+from gossamer.sides.pool import Machine
 from gossamer.sides.sums import Ticket
 from gossamer.vectors import Confined, Masked, Released, Vector
 
@@ -57,31 +58,42 @@ class SeenStep(NamedTuple):
     effects: tuple[bytes, ...]
 
 
+PRIVATE_FILES = frozenset({"private.jsonl", "noise_secret.json", "timing.json"})
+"""Files of a results folder that are for nobody else, and the one that says how long a run took."""
+_FIGURES = ("metrics", "personalisation")
+_SCORES = ("test_", "mean_model_test_", "worst_node_test_", "centroid_", "consensus_", "disagreement", "msd")
+
+
 @dataclass
-class HeldView(RunProgress):
+class OutsideView(RunProgress):
     """Outside view of a run; held against that of the ``first``, if there is one."""
 
     recording: Recording
-    first: HeldView | None = None
+    first: OutsideView | None = None
     steps: list[SeenStep] = field(default_factory=list)
     left: list[dict[str, bytes]] = field(default_factory=list)
-    view: OutsideView | None = None
     count: int = 0
 
     def began(self, run: Watched) -> None:
-        self.view = OutsideView(run)
+        self._run, trust, spec = run, run.prepared.cast.trust, run.prepared.experiment
+        self._inside = trust.keys() | set(trust.values())
+        # Without noise and masks a summary says of how many gradients nothing came.
+        self._left_out = () if spec.private or spec.terms.hiding else ("gradients_not_finite",)
+        # Heads that are in their own scope have models that are raw, and so are all figures of these.
+        self._raw_models = any(trust.get(head) == head for head in trust.values())
         self.recording.seconds = lambda: run.simulator.elapsed
 
     def step(self, step: TraceStep) -> None:
         """See a step of a node."""
-        assert self.view is not None
-        seen, (place, self.count) = self.view.step(step), (self.count, self.count + 1)
+        effects = tuple(map(self._digest, self._open(step)))
+        seen = SeenStep(step.node, type(step.event).__name__, step.now, self._digest(step.event), effects)
+        place, self.count = self.count, self.count + 1
         if self.first is None:
             self.steps.append(seen)
         elif place >= len(self.first.steps):
             raise Leak(f"{step.node} sees {seen.kind} after the first run has ended")
         elif seen != self.first.steps[place]:
-            raise Leak(self.view.difference(self.first.steps[place], seen, step))
+            raise Leak(self._difference(self.first.steps[place], seen, step))
 
     def ended(self, parts: Iterator[tuple[str, bytes]]) -> None:
         """See some of what is left of the run, by name."""
@@ -98,53 +110,11 @@ class HeldView(RunProgress):
             if content != expected[name]:
                 raise Leak(f"{name}: not what the first run has{_place(expected[name], content)}")
 
-
-def _place(one: bytes, other: bytes) -> str:
-    """Words for the first difference of two documents; nothing of what is no text."""
-    try:
-        first, second = one.decode(), other.decode()
-    except UnicodeDecodeError:
-        return ""
-    at = next((at for at, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second)))
-    start = max(0, at - 30)
-    return f": {second[start : at + 20]!r}, expected {first[start : at + 20]!r}"
-
-
-PRIVATE_FILES = frozenset({"private.jsonl", "noise_secret.json", "timing.json"})
-"""Files of a results folder that are for nobody else, and the one that says how long a run took."""
-_FIGURES = ("metrics", "personalisation")
-_SCORES = ("test_", "mean_model_test_", "worst_node_test_", "centroid_", "consensus_", "disagreement", "msd")
-
-
-class OutsideView:
-    """Views of one run.
-
-    Parameters
-    ----------
-    run : Watched
-        The run.
-    """
-
-    def __init__(self, run: Watched) -> None:
-        self._run = run
-        trust = run.prepared.cast.trust
-        self._inside = trust.keys() | set(trust.values())
-        spec = run.prepared.experiment
-        # Without noise and masks a summary says of how many gradients nothing came.
-        self._left_out = () if spec.private or spec.terms.hiding else ("gradients_not_finite",)
-        # Heads that are in their own scope have models that are raw, and so are all figures of these.
-        self._raw_models = any(trust.get(head) == head for head in trust.values())
-
     def elapsed(self, now: float) -> float:
         """Virtual seconds from the start to a moment on the nodes' clock."""
         return round(now - self._run.simulator.start, 9)
 
-    def step(self, step: TraceStep) -> SeenStep:
-        """A step of a node."""
-        effects = tuple(map(self._digest, self._open(step)))
-        return SeenStep(step.node, type(step.event).__name__, step.now, self._digest(step.event), effects)
-
-    def difference(self, expected: SeenStep, found: SeenStep, step: TraceStep) -> str:
+    def _difference(self, expected: SeenStep, found: SeenStep, step: TraceStep) -> str:
         """Words for the first thing in which a ``step``, as it was ``found``, is not as ``expected``."""
         where = f"{found.node} at virtual second {self.elapsed(found.now):.12g}"
         if (expected.node, expected.kind) != (found.node, found.kind):
@@ -214,6 +184,17 @@ class OutsideView:
         return key in self._left_out or (self._raw_models and (key in _FIGURES or key.startswith(_SCORES)))
 
 
+def _place(one: bytes, other: bytes) -> str:
+    """Words for the first difference of two documents; nothing of what is no text."""
+    try:
+        first, second = one.decode(), other.decode()
+    except UnicodeDecodeError:
+        return ""
+    at = next((at for at, pair in enumerate(zip(first, second)) if pair[0] != pair[1]), min(len(first), len(second)))
+    start = max(0, at - 30)
+    return f": {second[start : at + 20]!r}, expected {first[start : at + 20]!r}"
+
+
 def _veiled(value: Any) -> Any:
     """Return a value that can be encoded, with nothing of what is confined but its size and type."""
     if isinstance(value, Confined):
@@ -271,10 +252,6 @@ class Recording:
     answers: dict[str, list[SideAnswer]] = field(default_factory=dict)
     seconds: Callable[[], float] = lambda: 0.0
 
-    def machine(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
-        """A data side whose answers are kept."""
-        return _HeardSide(name, rule, ledger, home, self.answer)
-
     def answer(self, ticket: Ticket, own: SideAnswer) -> SideAnswer:
         """A side's ``own`` answer, which is kept."""
         self.answers.setdefault(ticket.side.name, []).append(own)
@@ -307,10 +284,6 @@ class Replay:
     differing: int = 0
     largest: float = 0.0
 
-    def machine(self, name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
-        """A data side that answers as the recorded one."""
-        return _HeardSide(name, rule, ledger, home, self.answer)
-
     def answer(self, ticket: Ticket, own: SideAnswer) -> SideAnswer:
         """The answer of the first run, held against this run's ``own``."""
         name, kept = ticket.side.name, self.recording.answers.get(ticket.side.name, [])
@@ -339,21 +312,21 @@ class Replay:
 class _HeardSide(Side):
     """A data side of whose answers somebody hears first, and says what is handed over."""
 
-    __slots__ = ("_answer",)
-
-    def __init__(
-        self,
-        name: str,
-        rule: Rule,
-        ledger: Ledger | None,
-        home: Home,
-        answer: Callable[[Ticket, SideAnswer], SideAnswer],
-    ) -> None:
-        super().__init__(name, rule, ledger, home)
-        self._answer = answer
+    answer: Callable[[Ticket, SideAnswer], SideAnswer]
 
     def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
-        return self._answer(ticket, super().release(ticket, raw))
+        return self.answer(ticket, super().release(ticket, raw))
+
+
+def heard(by: Recording | Replay) -> Machine:
+    """Make data sides whose answers are kept, or held against those that were."""
+
+    def machine(name: str, rule: Rule, ledger: Ledger | None, home: Home) -> Side:
+        side = _HeardSide(name, rule, ledger, home)
+        side.answer = by.answer
+        return side
+
+    return machine
 
 
 def same_coins(replay: Replay, ticket: Ticket, first: SideAnswer, own: SideAnswer) -> None:

@@ -154,7 +154,7 @@ def _declared(prepared: Prepared) -> Declaration:
     return Declaration.of(prepared.experiment.dataset, None, shape, layout, classes)
 
 
-_COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
+COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 """Of a row of metrics, what is no metric of a model."""
 
 
@@ -179,7 +179,7 @@ def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[
         **({"finished": dict(sorted(simulator.finished.items()))} if len(prepared.names) <= MOST_NAMED else {}),
         "ended": dict(sorted(Counter(simulator.finished.values()).items())),
         "gone": sorted(simulator.gone),
-        "metrics": {name: value for name, value in last.items() if name not in _COUNTS},
+        "metrics": {name: value for name, value in last.items() if name not in COUNTS},
         **own_figures(prepared, simulator),
     }
 

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +28,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import Measure, Row
+from gossamer.experiment.results.summary import COUNTS
 from gossamer.extras import install_line
 from gossamer.files import for_owner, make_own_folder, named
 from gossamer.protocol.snapshots import Kept
@@ -278,34 +279,31 @@ Begin = Callable[[Path | None, Mapping[str, Any]], Told]
 """(results folder, facts of the plan) -> the run, begun."""
 
 
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Have what trackers print go where remarks go: standard output is for results."""
+def quietly(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function of a tracker, and have what it prints go where remarks go: standard output is for results."""
     with redirect_stdout(sys.stderr):
-        yield
+        return function(*given)
 
 
 def _tensorboard(folder: Path | None, plan: Mapping[str, Any]) -> Told:
     if folder is None:
         raise CallerError("tensorboard writes into the results folder, found no folder; give one, or another tracker")
-    begun: list[Any] = []
+    place = folder / "tensorboard"
 
+    @cache
     def writer() -> Any:
         """The writer of events: made for the first, so that a run that is refused leaves nothing."""
-        if not begun:
-            place = folder / "tensorboard"
-            make_own_folder(place)
-            for earlier in place.glob("events.out.tfevents.*"):
-                earlier.unlink()
-            begun.append(import_module("tensorboard.summary").Writer(str(place)))
-        return begun[0]
+        make_own_folder(place)
+        for earlier in place.glob("events.out.tfevents.*"):
+            earlier.unlink()
+        return import_module("tensorboard.summary").Writer(str(place))
 
     def log(figures: dict[str, float], step: int) -> None:
         for name, value in figures.items():
             writer().add_scalar(name, value, step)
         writer().flush()
 
-    return Told(log, lambda whole: [writer.close() for writer in begun])
+    return Told(log, lambda whole: writer().close() if writer.cache_info().currsize else None)
 
 
 def _mlflow(folder: Path | None, plan: Mapping[str, Any]) -> Told:
@@ -326,17 +324,11 @@ def _wandb(folder: Path | None, plan: Mapping[str, Any]) -> Told:
     wandb = import_module("wandb")
     settings = wandb.Settings(
         console="off",  # lines of the terminal have scores
-        disable_code=True,
-        disable_git=True,
-        save_code=False,
-        x_disable_meta=True,
-        x_disable_stats=True,
-        x_save_requirements=False,
+        **dict.fromkeys(("disable_code", "disable_git", "x_disable_meta", "x_disable_stats"), True),
+        **dict.fromkeys(("save_code", "x_save_requirements"), False),
     )
-    project = os.environ.get("WANDB_PROJECT") or PROJECT
-    run = wandb.init(
-        project=project, name=_name(folder), config=dict(plan), settings=settings, reinit="create_new", save_code=False
-    )
+    project, more = os.environ.get("WANDB_PROJECT") or PROJECT, {"reinit": "create_new", "save_code": False}
+    run = wandb.init(project=project, name=_name(folder), config=dict(plan), settings=settings, **more)
     return Told(
         lambda figures, step: run.log(figures, step=step), lambda whole: run.finish(exit_code=0 if whole else 1)
     )
@@ -358,7 +350,6 @@ _HERE = ("tensorboard",)
 """Trackers that write what they are told into the results folder; others may send it to servers."""
 
 
-_COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
 _ON_PUBLIC_EXAMPLES = ("public_accuracy", "public_loss")
 
 
@@ -393,7 +384,7 @@ def may_be_known(prepared: Prepared, plan: Plan) -> frozenset[str]:
     """Names of figures that are public, or follow from what was released."""
     # Models of units are released inside them alone, and without a guarantee nothing covers any model.
     covered = math.isfinite(plan.guarantee.epsilon) and not prepared.units
-    return frozenset(_COUNTS + (_ON_PUBLIC_EXAMPLES if covered else ()))
+    return frozenset(COUNTS + (_ON_PUBLIC_EXAMPLES if covered else ()))
 
 
 def facts_of(plan: Plan) -> dict[str, Any]:
@@ -420,20 +411,18 @@ class Tracking:
         for name, (run, allowed) in list(self._told.items()):
             figures = {key: value for key, value in known.items() if allowed is None or key in allowed}
             try:
-                with quietly():
-                    run.log(figures, row["updates"])
+                quietly(run.log, figures, row["updates"])
             except Exception as error:
                 del self._told[name]
                 _warn(name, error)
-                with suppress(Exception), quietly():
-                    run.end(False)
+                with suppress(Exception):
+                    quietly(run.end, False)
 
     def end(self, whole: bool) -> None:
         """Tell them that the run is over, and whether it came to its end."""
         for name, (run, _) in self._told.items():
             try:
-                with quietly():
-                    run.end(whole)
+                quietly(run.end, whole)
             except Exception as error:
                 _warn(name, error)
 
@@ -516,10 +505,9 @@ def listening(
             tracking.end(whole)
 
 
-def _begun(name: str, plan: Plan, folder: Path | None) -> Told:
+def _begun(name: str, plan: Plan, folder: Path | None) -> Any:
     try:
-        with quietly():
-            return TRACKERS[name](folder, facts_of(plan))
+        return quietly(TRACKERS[name], folder, facts_of(plan))
     except CallerError:
         raise
     except Exception as error:
