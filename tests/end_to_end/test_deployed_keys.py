@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.test_deployed_sides import BASE, UNITS, Parties, identity_of, own, prepared_of, run, signing_of
 
 from gossamer.algorithms.graph_federated.masking import MaskingServerNode
-from gossamer.algorithms.graph_federated.planning import samplings
+from gossamer.algorithms.graph_federated.settings import units_of
 from gossamer.deployment.founding.founding import draft
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data_side import SideFile, deployed_computer
@@ -86,7 +86,8 @@ class Measured(Parties):
 def members() -> tuple[str, ...]:
     """Whom public coins draw for round 0, in the order of their numbers."""
     prepared = simulated()
-    return tuple(samplings(problem_of(prepared))[0].of(0))
+    problem = problem_of(prepared)
+    return tuple(units_of(problem.settings, problem.names, problem.seed)[0].of(0))
 
 
 def shares_for(agent: Agent, others: dict[int, Announcement]) -> Any:

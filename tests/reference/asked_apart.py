@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tests.end_to_end.test_deployed_sides import own, signing_of
 
-from gossamer.algorithms.graph_federated.planning import samplings
+from gossamer.algorithms.graph_federated.settings import units_of
 from gossamer.deployment.party.data_side import SideFile, deployed_computer
 from gossamer.errors import TooFewAgents
 from gossamer.experiment.preparation.planning import plan_run, problem_of
@@ -78,7 +78,8 @@ class Party:
         self._computer = computer
         self.side = computer.sides[name].rule
         self.ledger: Ledger | None = computer.sides[name].ledger
-        self.members = samplings(problem_of(prepared))[0].of
+        problem = problem_of(prepared)
+        self.members = units_of(problem.settings, problem.names, problem.seed)[0].of
 
     def ask(self, task: Any) -> Any:
         return self._computer.compute([self._computer.admit(self.name, task)])[0].released

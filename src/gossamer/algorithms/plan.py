@@ -45,15 +45,17 @@ if TYPE_CHECKING:
     from gossamer.sides.pool import BlankSides
     from gossamer.sides.secure_unit import SecureUnit
 
-Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
+One = TypeVar("One")
+Several = TypeVar("Several")
 # Tags in brackets are left out of error messages.
-_ONE_OR_EACH = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[one]")
-Multipliers = Annotated[
-    Annotated[Multiplier, Tag("[one]")] | Annotated[tuple[Multiplier, ...], Tag("[each]")], _ONE_OR_EACH
+OneOr = Annotated[
+    Annotated[One, Tag("[one]")] | Annotated[Several, Tag("[several]")],
+    Discriminator(lambda value: "[several]" if isinstance(value, (list, tuple)) else "[one]"),
 ]
-Epsilons = Annotated[
-    Annotated[PositiveFloat, Tag("[one]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")], _ONE_OR_EACH
-]
+"""A value for all, or a list of another type."""
+Multiplier = Annotated[float, Field(ge=1e-2, le=1e6)]
+Multipliers = OneOr[Multiplier, tuple[Multiplier, ...]]
+Epsilons = OneOr[PositiveFloat, tuple[PositiveFloat, ...]]
 """A number for all nodes, or a list with one for each."""
 
 

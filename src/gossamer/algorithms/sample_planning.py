@@ -15,28 +15,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from gossamer.algorithms.persons import (
-    advice_on_persons,
-    asked,
-    check_room,
-    joint,
-    kinds_of_persons,
-    knowledge,
-    released_about,
-    rows_at,
-    spread,
-)
+from gossamer.algorithms import persons
 from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words, noise_of, sampling_of
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy import guarantees
+from gossamer.privacy.accounting import planner
 from gossamer.privacy.accounting.accountants import compositions, epsilon, most_revealing, worst_profile
-from gossamer.privacy.accounting.planner import (
-    NoiseFamily,
-    calibrate,
-    calibrate_jointly,
-    gaussian_family,
-    l2_laplace_family,
-)
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee, remarked
 from gossamer.privacy.mechanisms import (
@@ -94,13 +78,22 @@ def choose_mechanisms(problem: Problem[Any], schedules: Mapping[str, Schedule]) 
         law = cache(_law(problem))
         return {name: law(level) for name, level in _each(problem, key, privacy.level).items()}
     assert budget is not None  # the spec checks it
-    if spread(problem.spec, problem.holdings):
+    delta, relation, rows = problem.spec.delta, privacy.relation, problem.spec.rows_per_person
+    family, beside = _family(problem), problem.beforehand
+    if persons.spread(problem.spec, problem.holdings):  # every person ends within the budget, at all nodes together
         level = _one_budget(problem, budget.epsilon)
-        return dict.fromkeys(problem.names, _calibrated_jointly(problem, level, schedules))
+        kinds = persons.kinds_of_persons(problem, {name: frozenset(of.items()) for name, of in schedules.items()})
+        holdings = [[(schedules[name], rows) for name, rows in parts] for parts in kinds]
+        joint = planner.calibrate_jointly(level, delta, relation, holdings, family, beside=beside)
+        return dict.fromkeys(problem.names, joint.mechanism)
     budgets = _each(problem, "budget.epsilon", budget.epsilon)
-    own = {level: [schedules[name] for name in schedules if budgets[name] == level] for level in set(budgets.values())}
-    found = {level: _calibrated(problem, level, alike) for level, alike in own.items()}
-    return {name: found[level] for name, level in budgets.items()}
+
+    @cache
+    def least(level: float) -> Mechanism:
+        own = [schedules[name] for name in schedules if budgets[name] == level]
+        return planner.calibrate(level, delta, relation, own, family, rows=rows, beside=beside).mechanism
+
+    return {name: least(level) for name, level in budgets.items()}
 
 
 def _each(problem: Problem[Any], key: str, values: T | tuple[T, ...]) -> dict[str, T]:
@@ -149,22 +142,6 @@ def _first_layer(problem: Problem[Any]) -> int:
     return sum(part.size for part, layer in zip(parts, layers, strict=True) if layer == layers[0])
 
 
-def _calibrated(problem: Problem[Any], level: float, own: list[Schedule]) -> Mechanism:
-    """The least noise with which every node of this budget, whose schedules these are, ends within it."""
-    spec, beside = problem.spec, problem.beforehand
-    delta, relation, rows = spec.delta, spec.privacy.relation, spec.rows_per_person
-    return calibrate(level, delta, relation, own, _family(problem), rows=rows, beside=beside).mechanism
-
-
-def _calibrated_jointly(problem: Problem[Any], level: float, schedules: Mapping[str, Schedule]) -> Mechanism:
-    """The least noise with which every person ends within the budget, at all nodes together."""
-    spec, beside = problem.spec, problem.beforehand
-    persons = kinds_of_persons(problem, {name: frozenset(schedule.items()) for name, schedule in schedules.items()})
-    holdings = [[(schedules[name], rows) for name, rows in parts] for parts in persons]
-    family = _family(problem)
-    return calibrate_jointly(level, spec.delta, spec.privacy.relation, holdings, family, beside=beside).mechanism
-
-
 def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> float:
     """The budget of persons whose examples are at several nodes."""
     if isinstance(epsilon, tuple):
@@ -175,12 +152,12 @@ def _one_budget(problem: Problem[Any], epsilon: float | tuple[float, ...]) -> fl
     return epsilon
 
 
-def _family(problem: Problem[Any]) -> NoiseFamily:
+def _family(problem: Problem[Any]) -> planner.NoiseFamily:
     """The noise laws that a budget chooses from."""
     spec, clip = problem.spec, _clip(problem)
     if spec.privacy.mechanism == "gaussian":
-        return gaussian_family(spec.terms.sensitivity * clip, _gaussian(problem))
-    return l2_laplace_family(problem.size, spec.privacy.relation, clip)
+        return planner.gaussian_family(spec.terms.sensitivity * clip, _gaussian(problem))
+    return planner.l2_laplace_family(problem.size, spec.privacy.relation, clip)
 
 
 def check_budget(
@@ -255,9 +232,9 @@ def epsilon_so_far(problem: Problem[Any], ledgers: Iterable[Any]) -> float | Non
     if not (spec.private and spec.proved) or spec.reproducible:
         return None
     rows = spec.rows_per_person
-    if spread(problem.spec, problem.holdings):
+    if persons.spread(problem.spec, problem.holdings):
         try:
-            return joint(problem, {ledger.owner: ledger.counts for ledger in ledgers}, _MOST_READINGS).epsilon
+            return persons.joint(problem, {ledger.owner: ledger.counts for ledger in ledgers}, _MOST_READINGS).epsilon
         except SpecError:  # nodes are further apart now than their plans are
             return None
     single: dict[ReleaseKind, int] = {}
@@ -340,12 +317,13 @@ def plan_schedules(
     made = {name: sum(schedule.values()) for name, schedule in schedules.items()}
     if not any(made.values()):
         raise SpecError("no node makes an update before the run ends; raise stop or look at faults")
-    check_room(problem)
+    persons.check_room(problem)
     spec, words = problem.spec, words or Words()
     laws = choose_mechanisms(problem, schedules)
     counts = _counts(problem, schedules, laws)
     epsilons = _epsilons(problem, laws, counts)
-    together = joint(problem, counts).epsilon if spec.proved and spread(spec, problem.holdings) else None
+    spread = spec.proved and persons.spread(spec, problem.holdings)
+    together = persons.joint(problem, counts).epsilon if spread else None
     check_budget(problem, schedules, epsilons, together)
     guarantee = _guarantee(problem, epsilons, laws, counts, together)
     if guarantee.observer == OTHER_NODES:  # persons with examples at several nodes have another
@@ -353,7 +331,7 @@ def plan_schedules(
     updates = sum(releases // (1 if steps is None else steps[name]) for name, releases in made.items())
     inside = "" if steps is None else f" in {counted(sum(made.values()), 'noisy step')}"
     line = f"{counted(updates, words.made)} of {counted(len(laws), words.party)}{inside}, {in_words(laws)}"
-    advice = (*advice_on_noise(problem, laws), *advice_on_persons(problem))
+    advice = (*advice_on_noise(problem, laws), *persons.advice_on_persons(problem))
     side = once(lambda kinds, law: Samples(kinds, law.private, observer=guarantee.observer))
     return plan_of(
         problem,
@@ -425,7 +403,7 @@ def release_counts(schedule: Schedule, mechanism: Mechanism, size: int) -> Count
 
 
 def _epsilons(problem: Problem[Any], laws: Mapping[str, Mechanism], counts: Mapping[str, Counts]) -> dict[str, float]:
-    spec, rows = problem.spec, rows_at(problem)
+    spec, rows = problem.spec, persons.rows_at(problem)
 
     @cache
     def proved_for(law: Mechanism, kinds: tuple[tuple[ReleaseKind, int], ...], most: int) -> float:
@@ -444,7 +422,7 @@ def _composed(
     Nothing for noise without a pure epsilon, and where persons' examples are counted together.
     """
     spec, worst = problem.spec, max(epsilons, key=lambda name: epsilons[name])
-    if not isinstance(laws[worst], L2Laplace) or len(counts[worst]) != 1 or asked(spec):
+    if not isinstance(laws[worst], L2Laplace) or len(counts[worst]) != 1 or persons.asked(spec):
         return {}
     ((kind, count),) = counts[worst].items()
     ways = compositions(kind, count, spec.delta, spec.privacy.relation)
@@ -498,8 +476,8 @@ def _guarantee(
     bound = epsilons[worst] if together is None else together
     planned = guarantees.planned(bound, spec.delta, relation, proof)
     planned = replace(
-        planned, evidence=partial(worst_profile, released_about(problem, counts), relation, (bound, spec.delta))
+        planned, evidence=partial(worst_profile, persons.released_about(problem, counts), relation, (bound, spec.delta))
     )
-    if asked(spec):
-        planned = guarantees.for_persons(planned, spec.rows_per_person, knowledge(problem.holdings))
+    if persons.asked(spec):
+        planned = guarantees.for_persons(planned, spec.rows_per_person, persons.knowledge(problem.holdings))
     return remarked(planned, min(problem.shard_sizes.values()))

@@ -62,14 +62,9 @@ from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.renyi import check_order
 from gossamer.privacy.guarantees import CLIENT, OTHER_NODES
 from gossamer.privacy.mechanisms import BatchSampling, Counts, Mechanism, NeighboringRelation, Poisson, ReleaseKind
+from gossamer.privacy.streams import graph_bounds
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamKind
-from gossamer.privacy.streams.graph_bounds import (
-    AgentNoise,
-    ModelLengths,
-    messages_divergence,
-    messages_entry,
-    own_entry,
-)
+from gossamer.privacy.streams.graph_bounds import AgentNoise, ModelLengths
 from gossamer.privacy.tasks import UPDATES, Query, UpdateQuery
 from gossamer.sides.ledger import Account, Charges
 
@@ -646,8 +641,8 @@ class StreamPlan(SidePlan):
         if trust is Trust.NOBODY or self.law is None or self.moved is None:
             return NOTHING_BOUNDED
         return Revealed(
-            lambda order, relation: messages_divergence(self.mu, self.epsilon, order),
-            messages_entry(self.mu, self.epsilon),
+            lambda order, relation: graph_bounds.messages_divergence(self.mu, self.epsilon, order),
+            graph_bounds.messages_entry(self.mu, self.epsilon),
         )
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
@@ -730,7 +725,7 @@ class MaskedMember(SidePlan):
             own = math.inf if noise is None else order * noise.rho(honest) * self.sums
             return min(behind.divergence(order, relation), own)
 
-        return Revealed(divergence, min(behind.entry, own_entry(noise, self.sums, honest)))
+        return Revealed(divergence, min(behind.entry, graph_bounds.own_entry(noise, self.sums, honest)))
 
     def apart(self, task: Any, relation: NeighboringRelation, shard: int) -> Apart:
         return Apart(2 * self.bound.reach / self.bound.fixed.resolution)

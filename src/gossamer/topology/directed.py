@@ -113,3 +113,7 @@ class RandomMatchings(Directed):
     def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:
         paired = nodes - nodes % 2
         return [both_ways(generator.permutation(nodes)[:paired].reshape(-1, 2)) for _ in range(self.steps)]
+
+
+ALL = (DirectedRing, Arcs, OnePeerExponential, RandomMatchings)
+"""The kinds that a spec names, but for a schedule of others."""

@@ -29,6 +29,7 @@ class OwnTopology(Section):
     A class has a ``name: Literal["..."] = "..."``, its settings, and `edges`.
     """
 
+    name: str
     draws: ClassVar[int] = 1
     """Number of times that edges are drawn until the graph is connected."""
 
@@ -309,3 +310,7 @@ def _problem(tokens: list[str], numbers: dict[str, int]) -> str | None:
     if unknown:
         return repr(unknown[0])
     return f"one, in {' '.join(tokens)!r}" if numbers[tokens[0]] == numbers[tokens[1]] else None
+
+
+ALL = (Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList)
+"""The kinds that a spec names."""

@@ -6,7 +6,9 @@ In a spec a bare name stands for the kind with its defaults: ``topology: ring`` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
@@ -23,29 +25,10 @@ from pydantic import (
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.section import Kind, bare
-from gossamer.topology.directed import (
-    Arcs,
-    Directed,
-    DirectedRing,
-    OnePeerExponential,
-    RandomMatchings,
-    require_strongly_connected,
-)
+from gossamer.topology import directed, kinds
+from gossamer.topology.directed import Directed, require_strongly_connected
 from gossamer.topology.graphs import Graph, Names, both_ways, require_connected
-from gossamer.topology.kinds import (
-    Complete,
-    EdgeList,
-    ErdosRenyi,
-    Exponential,
-    GridTopology,
-    LineTopology,
-    OwnTopology,
-    Regular,
-    Ring,
-    SmallWorld,
-    Star,
-    read_edges,
-)
+from gossamer.topology.kinds import EdgeList, OwnTopology, read_edges
 
 _TEXTS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 """Schema of a list of topologies, by their names: a schema that holds itself would have no end."""
@@ -84,10 +67,7 @@ class Schedule(Directed):
         return found
 
 
-_OWN = (
-    *(Ring, LineTopology, Star, Complete, Exponential, GridTopology, Regular, SmallWorld, ErdosRenyi, EdgeList),
-    *(DirectedRing, Arcs, OnePeerExponential, RandomMatchings, Schedule),
-)
+_OWN = (*kinds.ALL, *directed.ALL, Schedule)
 KIND = Kind("topology", "gossamer.topologies", _OWN, OwnTopology)
 
 
@@ -95,28 +75,17 @@ def _named(value: Any) -> Any:
     return {"name": "schedule", **value} if isinstance(value, Mapping) and "schedule" in value else value
 
 
-Topology = Annotated[
-    Ring
-    | LineTopology
-    | Star
-    | Complete
-    | Exponential
-    | GridTopology
-    | Regular
-    | SmallWorld
-    | ErdosRenyi
-    | EdgeList
-    | DirectedRing
-    | Arcs
-    | OnePeerExponential
-    | RandomMatchings
-    | Schedule,
-    Field(discriminator="name"),
-    WrapValidator(KIND.known),
-    SerializeAsAny(),
-    bare("name"),
-    BeforeValidator(_named),
-]
+if TYPE_CHECKING:
+    Topology = OwnTopology
+else:
+    Topology = Annotated[
+        reduce(or_, _OWN),
+        Field(discriminator="name"),
+        WrapValidator(KIND.known),
+        SerializeAsAny(),
+        bare("name"),
+        BeforeValidator(_named),
+    ]
 """Any of the settings above; as a field of a pydantic model it takes a bare name too."""
 
 _ADAPTER: TypeAdapter[Topology] = TypeAdapter(Topology)

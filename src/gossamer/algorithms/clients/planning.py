@@ -10,20 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gossamer.algorithms import sample_planning as samples
 from gossamer.algorithms.clients.nodes import SERVER, Waiting
 from gossamer.algorithms.clients.settings import ClientSettings, Masking
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words
-from gossamer.algorithms.sample_planning import (
-    Schedule,
-    check_budget,
-    check_samples,
-    choose_mechanisms,
-    epsilon_so_far,
-    plan_of,
-    plan_schedules,
-    quotas_of,
-)
+from gossamer.algorithms.sample_planning import Schedule
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile
 from gossamer.privacy.clipping import QuantileClip, StageClip
@@ -48,7 +40,7 @@ RUN_ASSUMPTIONS = (
 
 def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
-    yield from check_samples(settings, spec)
+    yield from samples.check_samples(settings, spec)
     yield from settings.wrong()
     yield from _check_steps(settings) if settings.stepwise else check_updates(settings, spec)
 
@@ -127,7 +119,7 @@ def participation_by_quota(problem: Problem[S]) -> Participation:
     SpecError
         If there are none.
     """
-    stop, quotas = problem.spec.ending, quotas_of(problem)
+    stop, quotas = problem.spec.ending, samples.quotas_of(problem)
     cut_short = stop.updates is not None or stop.virtual_seconds is not None
     if quotas is not None and not cut_short and not problem.spec.away:
         return participation_in_updates(problem, quotas)
@@ -146,7 +138,7 @@ def participation_in_sums(problem: Problem[S], buffer: int) -> Participation:
         If there are none.
     """
     stop, made = problem.spec.ending, participation_by_quota(problem).most
-    if (quotas := quotas_of(problem)) is not None:  # what a client loses in an absence is in no sum
+    if (quotas := samples.quotas_of(problem)) is not None:  # what a client loses in an absence is in no sum
         made = {name: min(updates, quotas[name]) for name, updates in made.items()}
     sums = most_sums(made.values(), buffer)
     if sums == 0:
@@ -206,7 +198,7 @@ def _stepping(problem: Problem[S], participation: Participation) -> Plan:
     batch, asks = problem.settings.batch_size, problem.settings.asks
     schedules = {name: {problem.sampling(name, batch): steps} for name, steps in participation.most.items()}
     steps = {name: asks(size) for name, size in problem.shard_sizes.items()}
-    return plan_schedules(problem, schedules, steps, Words("client"))
+    return samples.plan_schedules(problem, schedules, steps, Words("client"))
 
 
 def _noised(problem: Problem[S], participation: Participation) -> Plan:
@@ -214,7 +206,7 @@ def _noised(problem: Problem[S], participation: Participation) -> Plan:
     settings, spec = problem.settings, problem.spec
     # All data of a client are in each of its updates; `ClientUpdate` says why.
     schedules: dict[str, Schedule] = {name: {WHOLE: count} for name, count in participation.most.items()}
-    laws = choose_mechanisms(problem, schedules)
+    laws = samples.choose_mechanisms(problem, schedules)
     problem.check(laws)
     sides = {
         name: ClientUpdate(
@@ -229,10 +221,10 @@ def _noised(problem: Problem[S], participation: Participation) -> Plan:
     }
     found = _guarantees(sides, spec)
     epsilons = {name: guarantee.epsilon for name, guarantee in found.items()}
-    check_budget(problem, schedules, epsilons, None)
+    samples.check_budget(problem, schedules, epsilons, None)
     worst = most_exposed(sides.values(), found, spec)
     updates = sum(participation.most.values())
-    return plan_of(
+    return samples.plan_of(
         problem,
         laws,
         _words(laws, counted(updates, "update")),
@@ -241,7 +233,7 @@ def _noised(problem: Problem[S], participation: Participation) -> Plan:
         sides={**sides},
         releases=participation.most,
         updates=updates,
-        spent=partial(epsilon_so_far, problem),
+        spent=partial(samples.epsilon_so_far, problem),
     )
 
 
@@ -254,7 +246,7 @@ def _curated(problem: Problem[S], participation: Participation) -> Plan:
     settings, spec, names = problem.settings, problem.spec, problem.names
     most = max(participation.most.values())
     schedules: dict[str, Schedule] = {name: {participation.sampling: most} for name in names}
-    laws = choose_mechanisms(problem, schedules)
+    laws = samples.choose_mechanisms(problem, schedules)
     problem.check(laws)
     law = one_law(laws, "a server adds one noise to the sum of all clients")
     kind = ReleaseKind(law.unit(), participation.sampling, problem.size)
@@ -264,7 +256,7 @@ def _curated(problem: Problem[S], participation: Participation) -> Plan:
     found = proofs.curated_guarantees(curator, spec.delta, spec.privacy.relation)
     guarantee = in_run(found[proofs.OTHERS])
     epsilons = dict.fromkeys(names, guarantee.epsilon)
-    check_budget(problem, schedules, epsilons, None)
+    samples.check_budget(problem, schedules, epsilons, None)
     # A deployed client has a ledger of its own; in a simulation its line is in the curator's.
     own, counts = (kind, most) if problem.run else (None, 0)
     raw = {
@@ -280,7 +272,7 @@ def _curated(problem: Problem[S], participation: Participation) -> Plan:
         for name in names
     }
     words = _words(laws, f"{counted(participation.sums, 'sum')} of updates")
-    return plan_of(
+    return samples.plan_of(
         problem,
         laws,
         replace(words, made="sum", figures=_ALIKE),
@@ -430,7 +422,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds) -> Plan:
         drawn.update(dict.fromkeys(cohort, times))
     most = max(drawn.values())
     schedules: dict[str, Schedule] = {name: {WHOLE: most} for name in names}
-    law = one_law(choose_mechanisms(problem, schedules), "clients of a masked sum share its noise")
+    law = one_law(samples.choose_mechanisms(problem, schedules), "clients of a masked sum share its noise")
     masking, honest = settings.masking, settings.masking.counted(rounds.clients)
     sharing = proofs.Sharing(rounds.clients, masking.colluders(rounds.clients), honest, bool(problem.run))
     law, unit = _meeting(problem, law, sharing, most)
@@ -444,7 +436,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds) -> Plan:
     }
     proved = cache(lambda sums: _proved(problem, unit, sums, sharing))
     epsilons = {name: proved(drawn[name]).epsilon for name in names}
-    check_budget(problem, {name: {WHOLE: drawn[name]} for name in names}, epsilons, None)
+    samples.check_budget(problem, {name: {WHOLE: drawn[name]} for name in names}, epsilons, None)
     guarantee = remarked(proved(most), len(names))
     guarantees = {EVERYBODY: guarantee}
     if honest > 1 and unit.noise is not None:
@@ -456,7 +448,7 @@ def plan_masked(problem: Problem[S], rounds: MaskedRounds) -> Plan:
     updates = rounds.count if limit is None else min(rounds.count, limit)
     shared = f" by {counted(honest, 'honest client')}" if unit.noise is not None else ""
     line = f"{counted(updates, 'masked sum')} of {counted(rounds.clients, 'client')}, {law.words}{shared}"
-    return plan_of(
+    return samples.plan_of(
         problem,
         dict.fromkeys(names, law),
         Words("client", "masked sum", plan=line),

@@ -11,13 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table
-from gossamer.algorithms.graph_federated.guarantees import (
-    Constants,
-    graph_guarantees,
-    homomorphic_noise,
-    limits,
-    theorem2_product,
-)
+from gossamer.algorithms.graph_federated import guarantees as proofs
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoiseProblem, plan_noise
 from gossamer.errors import CallerError, DataError
 from gossamer.files import read_text
@@ -69,7 +63,7 @@ def answer(options: Options, doing: Doing) -> Answer:
     update = UpdateBound(options.step, options.bound, options.agents_sampled or 1, options.gradient_at)
     of, mixing = (options.epsilon, options.delta, options.rounds, update, options.size), _mixing(options)
     choices = plan_noise(NoiseProblem(*of, mixing, options.contraction, options.measure))
-    guarantees = graph_guarantees(choices[0].noise, update, options.size, options.delta)
+    guarantees = proofs.graph_guarantees(choices[0].noise, update, options.size, options.delta)
     claimed = _claimed(options, choices, mixing)
     document = {
         **_row(choices[0]),
@@ -84,7 +78,7 @@ def answer(options: Options, doing: Doing) -> Answer:
     if claimed is not None:
         document["claimed_errors"] = {name: most if math.isfinite(most) else None for name, most in claimed.items()}
     rounds = "mean over rounds" if options.measure is Measure.MEAN else "after the last round"
-    sigma = theorem2_product(options.rounds, options.step, options.bound) / options.epsilon
+    sigma = proofs.theorem2_product(options.rounds, options.step, options.bound) / options.epsilon
     text: list[str | Table] = [
         _table(choices),
         f"Taken: {choices[0].noise.factorisation.temporal}, the least disagreement ({rounds}; expected, of the noise "
@@ -109,15 +103,15 @@ def _claimed(options: Options, choices: Sequence[NoiseChoice], mixing: Matrix) -
             "--gradient-square, --agents-sampled and --gradient-at hidden; give all of them, or none of the first three"
         )
     (independent,) = (one.noise for one in choices if one.noise.factorisation.temporal is Temporal.INDEPENDENT)
-    return limits(
-        Constants(
+    return proofs.limits(
+        proofs.Constants(
             step=options.step,
             strong_convexity=convexity,
             smoothness=smoothness,
             gradient_square=gradient,
             agents_sampled=options.agents_sampled,
             mixing=rho(mixing),
-            message_noise=homomorphic_noise(mixing, independent.standard_deviation**2, options.size),
+            message_noise=proofs.homomorphic_noise(mixing, independent.standard_deviation**2, options.size),
         )
     )
 

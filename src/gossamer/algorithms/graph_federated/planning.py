@@ -60,14 +60,18 @@ RUN_ASSUMPTIONS = (
 """Of a run's guarantees, beside those of graph federated learning."""
 
 
+AgentSums = tuple[AgentNoise, int]
+"""Noise that an agent adds itself to each masked sum, and the number of sums that public coins draw it for."""
+
+
 @dataclass(frozen=True)
 class UnitTerms:
     """Terms planned for one unit.
 
     Attributes
     ----------
-    agents : tuple of str
-        Agents whose data it holds.
+    sampling : Sampling
+        Its server, and the draws of its agents.
     stream : StreamKind
         Stream of its server.
     links : int
@@ -76,13 +80,26 @@ class UnitTerms:
         Noise that its messages carry.
     bound : UpdateBound or None
         Bound on how far one change moves its updates; None where nothing is proved.
+    masks : SecureUnit or None
+        Way in which its agents mask their updates, if they do.
     """
 
-    agents: tuple[str, ...]
+    sampling: Sampling
     stream: StreamKind
     links: int
     noise: Noise | None
     bound: UpdateBound | None
+    masks: SecureUnit | None
+
+    def sums(self, rounds: int) -> dict[str, AgentSums]:
+        """Noise that each agent adds itself, and how often in so many ``rounds``; of no agent where none does."""
+        if self.masks is None or self.masks.noise is None:
+            return {}
+        of, noise = self.sampling, self.masks.noise
+        if of.sampled == len(of.agents):
+            return dict.fromkeys(of.agents, (noise, rounds))
+        drawn = Counter(agent for number in range(rounds) for agent in of.of(number))
+        return {agent: (noise, drawn[agent]) for agent in of.agents}
 
     def epsilon(self, rounds: int, delta: float) -> float:
         """Proved of the messages of the first ``rounds``; infinite where nothing is."""
@@ -90,11 +107,9 @@ class UnitTerms:
             return math.inf
         return proved_epsilon(first_rounds(self.noise, rounds), self.bound, self.stream.size, delta) if rounds else 0.0
 
-    def side(
-        self, server: str, longest: float, guarantee: Guarantee, lengths: graph_bounds.ModelLengths | None
-    ) -> StreamPlan:
-        """Plan of what leaves the unit of ``server``, whose updates are so long at most, that of one change aside."""
-        noise, bound, size = self.noise, self.bound, self.stream.size
+    def side(self, longest: float, guarantee: Guarantee, lengths: graph_bounds.ModelLengths | None) -> StreamPlan:
+        """Plan of what leaves the unit, whose updates are so long at most, that of one change aside."""
+        noise, bound, size, agents = self.noise, self.bound, self.stream.size, self.sampling.agents
         proved: dict[str, float] = {}
         if noise is not None and bound is not None:
             proved = {"mu" if noise.law is NoiseLaw.GAUSSIAN else "epsilon": noises.privacy_loss(noise, bound, size)}
@@ -105,8 +120,8 @@ class UnitTerms:
             None if bound is None else bound.moved,
             1 if bound is None else bound.agents_sampled,
             longest,
-            self.agents,
-            scope=frozenset((server, *self.agents)),
+            agents,
+            scope=frozenset((self.sampling.server, *agents)),
             unit=guarantee.unit,
             observer=guarantee.observer,
             lengths=lengths,
@@ -144,12 +159,12 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     noise = None if settings.noise == "none" else planned_noise(problem, matrix, clip)
     alone = noise is None and spec.private
     units = unit_terms(problem, noise, clip)
-    lengths, advice = planned_lengths(problem, noise, clip)
-    guarantees = _guarantees(problem, noise, clip)
+    added = {agent: sums for unit in units.values() for agent, sums in unit.sums(settings.rounds).items()}
+    lengths, advice = planned_lengths(problem, noise, clip, units)
+    own = own_servers(added, spec.delta)
+    guarantees = _guarantees(problem, noise, clip, own)
     first, longest = next(iter(guarantees.values())), _longest(problem, clip)
-    streams: dict[str, SidePlan] = {
-        server: unit.side(server, longest, first, lengths) for server, unit in units.items()
-    }
+    streams: dict[str, SidePlan] = {server: unit.side(longest, first, lengths) for server, unit in units.items()}
     # Rounds of all servers, those of averaging at the end included.
     updates = (settings.rounds + settings.consensus) * len(units)
     line = f"{counted(updates, 'update')} of {counted(len(units), 'unit')} in {counted(settings.rounds, 'round')}, "
@@ -159,7 +174,9 @@ def plan_units(problem: Problem[Settings]) -> Plan:
         scheme, how = (
             ("random", "") if isinstance(noise, RandomNoise) else ("homomorphic", noise.factorisation.temporal)
         )
-        figures["expected_noise"] = expected = expected_noise(problem, noise, matrix)
+        where, own_term = _where(settings), settings.noises_own_term
+        expected = noises.model_noise(noise, matrix, problem.size, where, own_term=own_term).figures
+        figures["expected_noise"] = expected
         law = f"{scheme} {noise.law} noise ({how and f'{how}, '}standard deviation {noise.standard_deviation:.4g})"
         law += f"; expected network disagreement {expected['disagreement']:.4g}"
     radius = math.inf if lengths is None else lengths.radius
@@ -170,11 +187,10 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     common = {key: value for key, value in described[0].items() if all(other[key] == value for other in described)}
     alike = {(unit.noise, unit.bound): unit for unit in units.values()}
     proved = {key: unit.epsilon(settings.rounds, spec.delta) for key, unit in alike.items()}
-    epsilons = {agent: proved[unit.noise, unit.bound] for unit in units.values() for agent in unit.agents}
+    epsilons = {agent: proved[unit.noise, unit.bound] for unit in units.values() for agent in unit.sampling.agents}
     spent: Callable[[Iterable[Ledger]], float | None] = partial(_spent, problem, units, first)
     if alone:
-        added = agents_noise(problem, clip)
-        epsilons = {name: own.epsilon for name, own in own_servers(problem, added).items()}
+        epsilons = {name: guarantee.epsilon for name, guarantee in own.items()}
         spent = partial(_spent_by_agents, problem, added)
     return Plan(
         stop=spec.stop,
@@ -182,8 +198,8 @@ def plan_units(problem: Problem[Settings]) -> Plan:
         mechanisms=mechanisms,
         epsilons=epsilons,
         guarantees=guarantees,
-        sides=streams | agent_plans(problem, clip, radius, streams),
-        releases={agent: unit.stream.records for unit in units.values() for agent in unit.agents},
+        sides=streams | agent_plans(problem, clip, radius, units, streams, added),
+        releases={agent: unit.stream.records for unit in units.values() for agent in unit.sampling.agents},
         updates=updates,
         noise=described,
         figures={"mechanism": {**common, "noise": scheme, "rounds": settings.rounds}, **figures},
@@ -277,10 +293,16 @@ def _where(settings: Settings) -> GradientAt:
 
 
 def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
-    """Terms planned for each unit, by its server."""
+    """Terms planned for each unit, by its server.
+
+    Raises
+    ------
+    CallerError
+        If the settings of masks do not fit together, or cryptography is missing.
+    """
     settings, size, found = problem.settings, problem.size, {}
-    bounded = noise is not None and math.isfinite(clip)
-    for number, unit in enumerate(units_of(settings, problem.names)):
+    bounded, agent_noise = noise is not None and math.isfinite(clip), problem.spec.privacy.agent_noise or 0.0
+    for number, unit in enumerate(units_of(settings, problem.names, problem.seed)):
         bound = _bound(settings, clip, unit.sampled) if bounded else None
         if isinstance(noise, RandomNoise):
             drawn: CorrelatedNoise | None
@@ -290,17 +312,28 @@ def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> 
             drawn = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, records), noise.standard_deviation, noise.law)
         else:
             own, links, records, drawn = noise, 1, settings.rounds, noise
-        found[unit.server] = UnitTerms(unit.agents, StreamKind(drawn, records, size), links, own, bound)
+        masks = None
+        if settings.masking.name == "secure":
+            masks = settings.unit(unit.server, unit.sampled, size, clip, agent_noise, problem.run)
+        found[unit.server] = UnitTerms(unit, StreamKind(drawn, records, size), links, own, bound, masks)
     return found
 
 
-def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, Guarantee]:
-    """Guarantees by observer, of the unit where one change moves most."""
+def own_servers(added: Mapping[str, AgentSums], delta: float) -> dict[str, Guarantee]:
+    """Guarantee of each agent that adds noise towards its own server: `own_server_guarantee`."""
+    found = {sums: own_server_guarantee(*sums, delta) for sums in set(added.values())}
+    return {name: found[sums] for name, sums in added.items()}
+
+
+def _guarantees(
+    problem: Problem[Settings], noise: Noise | None, clip: float, own: Mapping[str, Guarantee]
+) -> dict[str, Guarantee]:
+    """Guarantees by observer, of the unit where one change moves most; ``own`` are agents' towards their servers."""
     settings = problem.settings
     masks: Masks = "none" if settings.masking.name == "none" else "signed" if problem.run else "trusted"
-    if noise is None and problem.spec.private:
-        found = {"own_server": own_server(problem, clip)}
-        return _of_runs(problem, found)
+    own_server = max(own.values(), key=lambda guarantee: guarantee.epsilon, default=None)
+    if noise is None and own_server is not None:
+        return _of_runs(problem, {"own_server": own_server})
     if noise is None or not math.isfinite(clip):
         reason = "privacy.clip: none (nothing bounds an update, so noise proves nothing)"
         if noise is None:
@@ -308,8 +341,8 @@ def _guarantees(problem: Problem[Settings], noise: Noise | None, clip: float) ->
         return no_guarantees(_where(settings), reason, masks)
     bound = _bound(settings, clip, min(settings.sampled))
     found = graph_guarantees(noise, bound, problem.size, problem.spec.delta, masks)
-    if problem.spec.privacy.agent_noise is not None:
-        found["own_server"] = own_server(problem, clip)
+    if own_server is not None:
+        found["own_server"] = own_server
         if settings.gradient_at == "hidden":  # the server's own state has that noise, too
             found["own_agents"] = found["own_server"]
     return _of_runs(problem, found)
@@ -343,59 +376,13 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
     return (f"what protects the {unit} protects all examples that a person has there, however many",)
 
 
-def expected_noise(problem: Problem[Settings], noise: Noise, matrix: FloatArray) -> dict[str, float]:
-    """Expected effect of the noise alone on the models that gradients are taken at."""
-    where, own_term = _where(problem.settings), problem.settings.noises_own_term
-    return noises.model_noise(noise, matrix, problem.size, where, own_term=own_term).figures
-
-
-# What leaves the data of agents. Masks need cryptography, which is optional, so what does is imported only where masks
-# are wanted.
-
-
-def samplings(problem: Problem[Settings]) -> list[Sampling]:
-    """The units, each with the draws of the agents that take part."""
-    return units_of(problem.settings, problem.names, problem.seed)
-
-
-def masked_units(problem: Problem[Settings], clip: float) -> list[SecureUnit]:
-    """The way in which each unit masks its updates.
-
-    Raises
-    ------
-    CallerError
-        If the settings do not fit together, or cryptography is missing.
-    """
-    of, noise = problem.settings, problem.spec.privacy.agent_noise or 0.0
-    units = samplings(problem)
-    return [of.unit(one.server, one.sampled, problem.size, clip, noise, problem.run) for one in units]
-
-
-AgentSums = tuple[AgentNoise | None, int]
-"""Noise that an agent adds itself to each masked sum, and the number of sums that public coins draw it for."""
-
-
-def agents_noise(problem: Problem[Settings], clip: float) -> dict[str, AgentSums]:
-    """Noise that each agent adds itself, and how often."""
-    units = zip(samplings(problem), masked_units(problem, clip), strict=True)
-    drawn = [(unit.noise, rounds_sampled(sampling, problem.settings.rounds)) for sampling, unit in units]
-    return {agent: (noise, sums) for noise, counts in drawn for agent, sums in counts.items()}
-
-
-def own_servers(problem: Problem[Settings], added: Mapping[str, AgentSums]) -> dict[str, Guarantee]:
-    """Guarantee of each agent towards its own server: `own_server_guarantee`."""
-    found = {sums: own_server_guarantee(*sums, problem.spec.delta) for sums in set(added.values())}
-    return {name: found[sums] for name, sums in added.items()}
-
-
-def own_server(problem: Problem[Settings], clip: float) -> Guarantee:
-    """Guarantee towards the own server, of the agent of which least is proved."""
-    found = own_servers(problem, agents_noise(problem, clip))
-    return max(found.values(), key=lambda guarantee: guarantee.epsilon)
-
-
 def agent_plans(
-    problem: Problem[Settings], clip: float, radius: float, behind: Mapping[str, SidePlan]
+    problem: Problem[Settings],
+    clip: float,
+    radius: float,
+    units: Mapping[str, UnitTerms],
+    behind: Mapping[str, SidePlan],
+    added: Mapping[str, AgentSums],
 ) -> dict[str, SidePlan]:
     """Plans of what leaves the data of each agent, which hides its updates as the settings say.
 
@@ -407,41 +394,34 @@ def agent_plans(
         B, of mean gradients.
     radius : float
         Most L2 norm of a model that agents of masked sums make updates at.
+    units : mapping of str to UnitTerms
+        Terms of each unit, by its server.
     behind : mapping of str to SidePlan
         Plan of what leaves each unit, by its server.
-
-    Raises
-    ------
-    CallerError
-        If the settings do not fit together, or cryptography is missing.
+    added : mapping of str to AgentSums
+        Noise of those agents that add some themselves.
     """
-    settings, found, units = problem.settings, dict[str, SidePlan](), samplings(problem)
-    shown: dict[str, dict[str, Any]] = {
-        one.server: {"scope": frozenset((one.server, *one.agents)), "behind": behind[one.server]} for one in units
-    }
-    if settings.masking.name != "secure":
-        return {agent: ClientUpdate(**shown[one.server]) for one in units for agent in one.agents}
-    from gossamer.sides.secure_unit import RoundTerms
+    settings, found, terms = problem.settings, dict[str, SidePlan](), None
+    if settings.masking.name == "secure":
+        # Masks need cryptography, which is optional, so what does is imported only where masks are wanted.
+        from gossamer.sides.secure_unit import RoundTerms
 
-    queries = local_queries(settings, problem.shard_sizes, problem.seed, dict.fromkeys(problem.names, clip))
-    terms = RoundTerms(problem.agreed, queries, settings.rounds, radius)  # the same at each agent
-    for sampling, unit in zip(units, masked_units(problem, clip), strict=True):
-        sums = {} if unit.noise is None else rounds_sampled(sampling, settings.rounds)
-        for name in sampling.agents:
-            found[name] = MaskedMember(unit, sampling.of, terms, sums.get(name, 0), **shown[sampling.server])
+        queries = local_queries(settings, problem.shard_sizes, problem.seed, dict.fromkeys(problem.names, clip))
+        terms = RoundTerms(problem.agreed, queries, settings.rounds, radius)  # the same at each agent
+    for server, unit in units.items():
+        agents = unit.sampling.agents
+        shown: dict[str, Any] = {"scope": frozenset((server, *agents)), "behind": behind[server]}
+        for name in agents:
+            if unit.masks is None or terms is None:
+                found[name] = ClientUpdate(**shown)
+            else:
+                sums = added[name][1] if name in added else 0
+                found[name] = MaskedMember(unit.masks, unit.sampling.of, terms, sums, **shown)
     return found
 
 
-def rounds_sampled(sampling: Sampling, rounds: int) -> dict[str, int]:
-    """Number of the first ``rounds`` that each agent takes part in: public coins."""
-    if sampling.sampled == len(sampling.agents):
-        return dict.fromkeys(sampling.agents, rounds)
-    counts = Counter(agent for number in range(rounds) for agent in sampling.of(number))
-    return {agent: counts[agent] for agent in sampling.agents}
-
-
 def planned_lengths(
-    problem: Problem[Settings], noise: Noise | None, clip: float
+    problem: Problem[Settings], noise: Noise | None, clip: float, units: Mapping[str, UnitTerms]
 ) -> tuple[graph_bounds.ModelLengths | None, tuple[str, ...]]:
     """Lengths that an honest run does not exceed, with the spec's radius if it has one; None where nothing is masked.
 
@@ -459,15 +439,15 @@ def planned_lengths(
     if settings.masking.name != "secure":
         return None, ()
     start = float(np.linalg.norm(np.asarray(problem.initial.values, np.float64)))
-    proved = graph_bounds.model_lengths(
-        start,
-        settings.step_size * clip,
-        settings.rounds,
-        problem.size,
-        settings.units,
-        noise,
-        _agents_add(problem, clip),
+    # Standard deviation of a coordinate of what agents add to the mean of a round, in the unit where it is most.
+    most = max(
+        0.0
+        if (of := unit.masks) is None or of.noise is None
+        else of.noise.scale * of.fixed.resolution / math.sqrt(of.group.size)
+        for unit in units.values()
     )
+    moved, size = settings.step_size * clip, problem.size
+    proved = graph_bounds.model_lengths(start, moved, settings.rounds, size, settings.units, noise, most)
     given = settings.masking.radius
     if given is None:
         return proved, ()
@@ -485,11 +465,3 @@ def planned_lengths(
         "it; raise it if models get that far"
     )
     return lengths, (line,)
-
-
-def _agents_add(problem: Problem[Settings], clip: float) -> float:
-    """Standard deviation of a coordinate of what agents add to the mean of a round, in the unit where it is most."""
-    return max(
-        0.0 if unit.noise is None else unit.noise.scale * unit.fixed.resolution / math.sqrt(unit.group.size)
-        for unit in masked_units(problem, clip)
-    )

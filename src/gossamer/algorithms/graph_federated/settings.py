@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from gossamer.algorithms.context import Batches, draw
-from gossamer.algorithms.plan import SecureSums, Spec
+from gossamer.algorithms.plan import OneOr, SecureSums, Spec
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, TopologyError
 from gossamer.privacy.clipping import NoClip
@@ -52,18 +52,12 @@ class Masking(SecureSums):
     radius: float | None = Field(default=None, gt=0)
 
 
-_ONE_OR_MORE = Discriminator(lambda value: "[more]" if isinstance(value, (list, tuple)) else "[one]")
-Agents = Annotated[
-    Annotated[PositiveInt, Tag("[one]")] | Annotated[tuple[PositiveInt, ...], Tag("[more]")], _ONE_OR_MORE
-]
+Agents = OneOr[PositiveInt, tuple[PositiveInt, ...]]
 """A number for all units, or a list with one for each."""
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Span = Annotated[Annotated[Count, Tag("[one]")] | Annotated[tuple[Count, Count], Tag("[more]")], _ONE_OR_MORE]
+Span = OneOr[Count, tuple[Count, Count]]
 """A number for all agents, or the least and the most, of which each agent draws its own."""
-Combination = Annotated[
-    Annotated[Literal["metropolis"], Tag("[one]")] | Annotated[tuple[tuple[float, ...], ...], Tag("[more]")],
-    _ONE_OR_MORE,
-]
+Combination = OneOr[Literal["metropolis"], tuple[tuple[float, ...], ...]]
 """Weights by a rule, or a matrix."""
 
 

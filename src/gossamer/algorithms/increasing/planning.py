@@ -37,14 +37,7 @@ from scipy.optimize import brentq
 from gossamer.algorithms.command import Bounded, Option
 from gossamer.algorithms.increasing.claims import MainTheorem, increasing_claims, largest_r0, recommended_r0
 from gossamer.errors import BudgetUnreachable, SpecError, counted
-from gossamer.privacy.accounting import accountants
-from gossamer.privacy.accounting.planner import (
-    MOST_MULTIPLIER,
-    Schedule,
-    calibrate_noise_multiplier,
-    gaussian_releases,
-    smallest_noise,
-)
+from gossamer.privacy.accounting import accountants, planner
 from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import BatchSampling, NeighboringRelation, Poisson
 
@@ -350,30 +343,30 @@ def _least_root(problem: RoundProblem, m: float, above: bool) -> float | None:
 Sizes = npt.NDArray[np.int64]
 
 
-def schedule_of(sizes: Sizes, dataset_size: int) -> Schedule:
+def schedule_of(sizes: Sizes, dataset_size: int) -> planner.Schedule:
     """Poisson samples, one a round, at rates s_i/N_c."""
     values, counts = np.unique(sizes, return_counts=True)
     return {Poisson(size / dataset_size): count for size, count in zip(values.tolist(), counts.tolist())}
 
 
-def constant_schedule(size: int, dataset_size: int, gradients: int) -> Schedule:
+def constant_schedule(size: int, dataset_size: int, gradients: int) -> planner.Schedule:
     """Rounds of one size that make so many gradients."""
     sampling: BatchSampling = Poisson(size / dataset_size)
     return {sampling: -(-gradients // size)}
 
 
-def proved_epsilon(schedule: Schedule, sigma: float, delta: float, relation: NeighboringRelation) -> float:
+def proved_epsilon(schedule: planner.Schedule, sigma: float, delta: float, relation: NeighboringRelation) -> float:
     """Epsilon proved for Gaussian noise of multiplier sigma on every round, gradients taken at released models."""
-    return accountants.epsilon(gaussian_releases(sigma, schedule), delta, relation).epsilon
+    return accountants.epsilon(planner.gaussian_releases(sigma, schedule), delta, relation).epsilon
 
 
 @lru_cache(maxsize=64)
 def full_batch_sigma(epsilon: float, delta: float, relation: NeighboringRelation) -> float:
     """The least multiplier of one release on the full batch; the largest that is searched if it needs more."""
     try:
-        return calibrate_noise_multiplier(epsilon, delta, relation, [{Poisson(1.0): 1}]).noise_multiplier
+        return planner.calibrate_noise_multiplier(epsilon, delta, relation, [{Poisson(1.0): 1}]).noise_multiplier
     except BudgetUnreachable:
-        return MOST_MULTIPLIER
+        return planner.MOST_MULTIPLIER
 
 
 def estimated_sigma(squares: float, full: float) -> float:
@@ -384,10 +377,12 @@ def estimated_sigma(squares: float, full: float) -> float:
     return limit * (1.0 + 0.4 / (1.0 + limit**2))
 
 
-def smallest_sigma(schedule: Schedule, epsilon: float, delta: float, relation: NeighboringRelation) -> float | None:
+def smallest_sigma(
+    schedule: planner.Schedule, epsilon: float, delta: float, relation: NeighboringRelation
+) -> float | None:
     """The least multiplier, to 0.1 %, for which (epsilon, delta) is proved; None if it is above 1000.
 
-    As `calibrate_noise_multiplier`, but from the estimate on: small multipliers take long to account for.
+    As `planner.calibrate_noise_multiplier`, but from the estimate on: small multipliers take long to account for.
     """
     squares = sum(count * sampling.rate**2 for sampling, count in schedule.items())
     start = estimated_sigma(squares, full_batch_sigma(epsilon, delta, relation))
@@ -396,7 +391,7 @@ def smallest_sigma(schedule: Schedule, epsilon: float, delta: float, relation: N
         return proved_epsilon(schedule, sigma, delta, relation)
 
     try:
-        return smallest_noise(spent, epsilon, delta, "a noise multiplier", start, step=1.05)[0]
+        return planner.smallest_noise(spent, epsilon, delta, "a noise multiplier", start, step=1.05)[0]
     except BudgetUnreachable:
         return None
 

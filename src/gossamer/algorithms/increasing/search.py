@@ -36,20 +36,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from gossamer.algorithms.increasing.planning import (
-    MOST_ROUNDS,
-    Places,
-    Sizes,
-    constant_schedule,
-    estimated_sigma,
-    full_batch_sigma,
-    power_sizes,
-    proved_epsilon,
-    rounds_for,
-    schedule_of,
-    sizes_at,
-    smallest_sigma,
-)
+from gossamer.algorithms.increasing import planning as of
 from gossamer.errors import BudgetUnreachable, SpecError
 from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER
 from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
@@ -120,10 +107,10 @@ class RoundSearch:
                 f"expected 1 <= initial size <= largest size <= {self.dataset_size} examples, found an initial size of "
                 f"{max(self.initial_sizes, default=1)} and a largest of {self.largest}"
             )
-        if self.gradients > MOST_ROUNDS * self.largest:
+        if self.gradients > of.MOST_ROUNDS * self.largest:
             raise SpecError(
-                f"{self.gradients} gradients take more than {MOST_ROUNDS:,} rounds of at most {self.largest}; ask for "
-                "fewer gradients or allow larger rounds"
+                f"{self.gradients} gradients take more than {of.MOST_ROUNDS:,} rounds of at most {self.largest}; ask "
+                "for fewer gradients or allow larger rounds"
             )
 
     @property
@@ -139,6 +126,10 @@ class RoundSearch:
         powers = [4**k for k in range(self.largest.bit_length()) if 4**k < self.largest]
         sizes = self.initial_sizes or [*powers, self.largest]
         return sorted({min(size, self.gradients) for size in sizes}, reverse=True)
+
+    def spent(self, sizes: of.Sizes, sigma: float) -> float:
+        """Epsilon that is proved of rounds of ``sizes`` with noise of multiplier sigma."""
+        return of.proved_epsilon(of.schedule_of(sizes, self.dataset_size), sigma, self.delta, self.relation)
 
 
 @dataclass(frozen=True)
@@ -161,7 +152,7 @@ class FoundRounds:
     initial_size: int
     power: float
     m: float
-    sizes: Sizes
+    sizes: of.Sizes
     sigma: float
 
     @property
@@ -181,8 +172,7 @@ class FoundRounds:
     @cached_property
     def epsilon(self) -> float:
         """Proved with sigma; never above the budget."""
-        asked = self.search
-        return proved_epsilon(schedule_of(self.sizes, asked.dataset_size), self.sigma, asked.delta, asked.relation)
+        return self.search.spent(self.sizes, self.sigma)
 
     @property
     def constant_rounds(self) -> int:
@@ -198,8 +188,8 @@ class FoundRounds:
 @lru_cache(maxsize=64)
 def constant_noise(search: RoundSearch, size: int) -> float | None:
     """Aggregate noise of the constant schedule of ``size`` at its least sigma; None where that is above 1000."""
-    schedule = constant_schedule(size, search.dataset_size, search.gradients)
-    sigma = smallest_sigma(schedule, search.epsilon, search.delta, search.relation)
+    schedule = of.constant_schedule(size, search.dataset_size, search.gradients)
+    sigma = of.smallest_sigma(schedule, search.epsilon, search.delta, search.relation)
     return None if sigma is None else math.sqrt(sum(schedule.values())) * sigma
 
 
@@ -229,7 +219,7 @@ def search_rounds(search: RoundSearch, report: Report = lambda text: None) -> Fo
     BudgetUnreachable
         If no schedule of the grid keeps the bounds.
     """
-    full = full_batch_sigma(search.epsilon, search.delta, search.relation)
+    full = of.full_batch_sigma(search.epsilon, search.delta, search.relation)
     grid = [_Candidates(search, start, power, full, report) for start in search.starts for power in search.powers]
     best = (_fewest if search.objective is Objective.ROUNDS else _quietest)(grid)
     if best is None:
@@ -285,7 +275,7 @@ class _Candidates:
     def fewer_than(self, best: FoundRounds | None) -> FoundRounds | None:
         """The fewest rounds of these that are fewer than ``best``'s, else ``best``."""
         below = 0
-        for rounds in self._grid(MOST_ROUNDS if best is None else best.rounds - 1):
+        for rounds in self._grid(of.MOST_ROUNDS if best is None else best.rounds - 1):
             if self.fits(rounds):
                 return self.found(below + 1 + bisect_left(range(below + 1, rounds), True, key=self.fits))
             below = rounds
@@ -296,12 +286,12 @@ class _Candidates:
         search = self.search
         shares = self.start / search.dataset_size
         constant = -(-search.gradients // self.start)
-        reference = math.sqrt(constant) * estimated_sigma(constant * shares**2, self.full)
+        reference = math.sqrt(constant) * of.estimated_sigma(constant * shares**2, self.full)
         most = search.most_noise * reference * _DOUBT**2
-        for rounds in self._grid(MOST_ROUNDS):
+        for rounds in self._grid(of.MOST_ROUNDS):
             squares = self._squares(rounds)
             unsampled = self.full * math.sqrt(squares)
-            noise = math.sqrt(rounds) * estimated_sigma(squares, self.full)
+            noise = math.sqrt(rounds) * of.estimated_sigma(squares, self.full)
             if _SLACK * unsampled <= search.most_sigma and min(noise, math.sqrt(rounds) * unsampled) <= most:
                 yield noise, rounds
 
@@ -319,8 +309,7 @@ class _Candidates:
     def fits(self, rounds: int, noise: float = math.inf) -> bool:
         """Whether K gradients in T rounds meet the budget within the bounds and with at most ``noise`` in all."""
         self.report(f"{rounds} rounds that start at {self.start}, power {self.power:g}")
-        known = self._sizes(rounds)
-        if known is None:
+        if (known := self._sizes(rounds)) is None:
             return False
         sizes, search = known[1], self.search
         unsampled = _SLACK * self.full * math.sqrt(float(np.sum(np.square(sizes / search.dataset_size))))
@@ -328,23 +317,20 @@ class _Candidates:
         if unsampled > min(search.most_sigma, noise / math.sqrt(sizes.size)):
             return False
         sigma = self._most_sigma(sizes, noise)
-        if sigma < max(unsampled, LEAST_MULTIPLIER):
-            return False
-        schedule = schedule_of(sizes, search.dataset_size)
-        return proved_epsilon(schedule, sigma, search.delta, search.relation) <= search.epsilon
+        return sigma >= max(unsampled, LEAST_MULTIPLIER) and search.spent(sizes, sigma) <= search.epsilon
 
     def found(self, rounds: int, noise: float = math.inf) -> FoundRounds:
         """Return sizes that fit, with their least sigma."""
         known = self._sizes(rounds)
         assert known is not None
-        m, sizes = known
-        search = self.search
-        sigma = smallest_sigma(schedule_of(sizes, search.dataset_size), search.epsilon, search.delta, search.relation)
+        (m, sizes), search = known, self.search
+        schedule = of.schedule_of(sizes, search.dataset_size)
+        sigma = of.smallest_sigma(schedule, search.epsilon, search.delta, search.relation)
         # It is found to 0.1 %, which may be above a bound that the true one keeps.
         most = self._most_sigma(sizes, noise)
         return FoundRounds(search, self.start, self.power, m, sizes, most if sigma is None else min(sigma, most))
 
-    def _most_sigma(self, sizes: Sizes, noise: float) -> float:
+    def _most_sigma(self, sizes: of.Sizes, noise: float) -> float:
         return min(self.search.most_sigma, min(noise, self.cap) / math.sqrt(float(sizes.size)))
 
     def _grid(self, most: int) -> Iterator[int]:
@@ -354,7 +340,7 @@ class _Candidates:
         first = rounds = (
             constant
             if self.power == 0
-            else 1 + bisect_left(range(1, min(constant, MOST_ROUNDS + 1)), True, key=self._enough)
+            else 1 + bisect_left(range(1, min(constant, of.MOST_ROUNDS + 1)), True, key=self._enough)
         )
         while rounds < last:
             yield rounds
@@ -371,19 +357,20 @@ class _Candidates:
         """The largest last size."""
         return min(float(self.search.largest), self.start * math.pow(1.0 + (rounds - 1) / LEAST_M, self.power))
 
-    def _sizes(self, rounds: int) -> tuple[float, Sizes] | None:
+    def _sizes(self, rounds: int) -> tuple[float, of.Sizes] | None:
         """m and the sizes of the slowest growth that makes K gradients in so many rounds; None where even the fastest
         one does not."""
         wanted = self.search.gradients
         if self.power == 0 or rounds * self.start >= wanted:
             enough = -(-wanted // self.start)
-            return (1.0, power_sizes(self.start, 1.0, 0.0, enough)) if enough <= min(rounds, MOST_ROUNDS) else None
+            few = enough <= min(rounds, of.MOST_ROUNDS)
+            return (1.0, of.power_sizes(self.start, 1.0, 0.0, enough)) if few else None
         if not self._enough(rounds):
             return None
         m, sizes = self._slowest(rounds, np.arange(rounds))
-        return m, sizes[: rounds_for(sizes, wanted)]
+        return m, sizes[: of.rounds_for(sizes, wanted)]
 
-    def _slowest(self, rounds: int, places: Places) -> tuple[float, Sizes]:
+    def _slowest(self, rounds: int, places: of.Places) -> tuple[float, of.Sizes]:
         """m of the slowest growth that makes K gradients, by the mean of the sizes at ``places``, and those sizes."""
         wanted = self.search.gradients * places.size / rounds
         low, high = float(self.start), self._most(rounds)
@@ -392,10 +379,10 @@ class _Candidates:
             low, high = (low, middle) if self._grown(middle, rounds, places)[1].sum() >= wanted else (middle, high)
         return self._grown(high, rounds, places)
 
-    def _grown(self, last_size: float, rounds: int, places: Places | None = None) -> tuple[float, Sizes]:
+    def _grown(self, last_size: float, rounds: int, places: of.Places | None = None) -> tuple[float, of.Sizes]:
         """m and the sizes, or those at ``places``, that start at s_0 and end at ``last_size``."""
         places = np.arange(rounds) if places is None else places
         if last_size <= self.start:
             return math.inf, np.full(places.size, self.start)
         m = (rounds - 1) / math.expm1(math.log(last_size / self.start) / self.power)
-        return m, sizes_at(places, self.start, m, self.power)
+        return m, of.sizes_at(places, self.start, m, self.power)

@@ -45,10 +45,10 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from gossamer.algorithms.optimizer import from_number
-from gossamer.algorithms.plan import Terms
+from gossamer.algorithms.plan import OneOr, Terms
 from gossamer.errors import SpecError
 from gossamer.privacy.tasks import UPDATES, StepSizes
 from gossamer.randomness import Stream
@@ -189,14 +189,6 @@ IndexArray = npt.NDArray[np.int64]
 MOST_ROUNDS = 10**7
 _BLOCK = 1 << 20  # sizes computed at once
 _KEPT = 256  # rounds whose sizes are kept: more than are under way at once
-
-# Tags in brackets are left out of error messages.
-_NAMED_OR_GIVEN = Discriminator(lambda value: "[each]" if isinstance(value, (list, tuple)) else "[name]")
-Weights = Annotated[
-    Annotated[Literal["equal", "shards"], Tag("[name]")] | Annotated[tuple[PositiveFloat, ...], Tag("[each]")],
-    _NAMED_OR_GIVEN,
-]
-Counts = Literal["rounded", "coins"]
 
 
 def check_sizes(sizes: PublicRounds, rounds: int) -> None:
@@ -529,8 +521,8 @@ class Settings(Composite):
     name: Literal["increasing"] = "increasing"
     nodes: int = Field(default=5, ge=1, le=1_000_000)
     sizes: Sizes = ConstantSizes(size=100)
-    weights: Weights = "equal"
-    counts: Counts = "rounded"
+    weights: OneOr[Literal["equal", "shards"], tuple[PositiveFloat, ...]] = "equal"
+    counts: Literal["rounded", "coins"] = "rounded"
     learning_rate: RoundRate = ConstantRate(initial=0.01)
     delay: Delay = RoundsAhead()
     round_update: Literal["batch", "clipped_sum", "sequential"] | None = None
