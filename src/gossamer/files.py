@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import yaml
+
 from gossamer.errors import CallerError, DataError, failing_as
 
 # Folders that belong to one process at a time.
@@ -354,6 +356,12 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _refused(path, f"it is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def words_beside(module: str) -> Any:
+    """Words that Gossamer says, from the YAML file beside a ``module``: its own, so no bounds are checked."""
+    text = Path(module).with_suffix(".yaml").read_text("utf-8")
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def read_rows(path: Path, what: str, key: str) -> Iterator[tuple[int, str]]:

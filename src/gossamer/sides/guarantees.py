@@ -19,6 +19,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 
+from gossamer.files import words_beside
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.exact.grid_noise import DISTANCE, SMOOTHING, smoothing_error
 from gossamer.privacy.guarantees import CLIENT, CODE, SIMULATED_NOISE, Guarantee, PrivacyProfile
@@ -31,49 +32,9 @@ from gossamer.sides.sums import UNLIKELY
 
 SERVER, OTHERS, CURATOR = "server", "others", "curator"
 """Names of observers."""
-_THE_CURATOR = "the trusted server, and whoever it tells"
-_WITH_COLLUDERS = (
-    "the server and up to {colluders} of the {clients} clients of every round that work together with it, and anyone "
-    "on the wires"
-)
-_THE_SERVER_ALONE = "the server, though no client works together with it, and anyone on the wires"
-_ITS_OWN_SHARE = "of a sum's noise the client's own is counted alone, whatever others add, and no mask"
-_ASSUMPTIONS = (
-    "clip, noise, local steps, numbers of updates, who is asked when and who answers in time do not depend on the data",
-    "each person's data sits at one client",
-    CODE,
-    "this run alone: what other runs on the same data release adds up",
-    "the timing of messages is not covered, and neither are crashes",
-    SIMULATED_NOISE,
-)
-_MOVING = "the clip moves by released counts of updates within it, which are charged with each sum, and by nothing else"
-_ABSENT = "adding or removing a client is read as blanking its data, so that its update is 0"
-_ITS_OWN = "each client clips its whole update, counts its updates and draws its noise itself"
-_CURATED = (
-    "trusted: the server, which sees each client's raw update, checks its length, charges all whose updates are in a "
-    "sum before it draws, and tells nobody what it saw",
-    "who is in a sum does not depend on the data: a client that is silent or late is so for other reasons",
-)
-_DRAWN = (
-    "clients of a sum are drawn by the server's secret coins, one for each client, and nobody is drawn because it is "
-    "fast or there; a client learns of its own coins alone, and one that is silent is so whoever else was drawn",
-    "who was drawn, and how many, is for the server alone, and so are all of a run's results that tell it: its times, "
-    "its numbers of messages, bytes and computations, and figures of clients' own copies of the model",
-)
-
-
-_OF_MASKS = (
-    "{honest} clients of every sum, this one included, add their noise and tell nobody: of the {clients} of a round at "
-    "most {colluders} work together with the server, by whatever it knew of the public coins before",
-    "the masks hold: the server learns sums of what was asked alike, and those have all of these clients in them",
-)
-_HANDED_ON = "trusted: the server hands on the keys of masks as clients sent them, which nobody signs in a simulation"
-_SIGNED = "the identities in the invitation sign the keys of masks"
-_ITS_PART = (
-    "each client clips and encodes its whole update, counts its sums and draws its noise itself, never twice; a "
-    "message sent again is the same message",
-    "who is in a sum does not depend on the data: a client that is silent or late is so for other reasons",
-)
+_WORDS = words_beside(__file__)
+_THE_CURATOR: str = _WORDS["observers"]["curator"]
+_ASSUMPTIONS: tuple[str, ...] = (*_WORDS["data"], CODE, *_WORDS["runs"], SIMULATED_NOISE)
 
 
 @dataclass(frozen=True)
@@ -122,13 +83,13 @@ def masked_guarantee(noise: AgentNoise | None, sums: int, delta: float, sharing:
     if noise is None:
         return _none(EVERYBODY, NeighboringRelation.REPLACE_ONE, "no noise is added; masks hide no sum")
     found = own_server_guarantee(noise, sums, delta, sharing.honest)
-    observer, trusted = EVERYBODY, [_ITS_OWN_SHARE]
+    observer, trusted = EVERYBODY, [_WORDS["masked alone"]]
     if sharing.honest > 1:
-        observer = (_WITH_COLLUDERS if sharing.colluders else _THE_SERVER_ALONE).format(**vars(sharing))
-        trusted = [line.format(**vars(sharing)) for line in _OF_MASKS]
-        trusted.append(_SIGNED if sharing.signed else _HANDED_ON)
+        observer = _WORDS["observers"]["colluders" if sharing.colluders else "server alone"].format(**vars(sharing))
+        trusted = [line.format(**vars(sharing)) for line in _WORDS["masked with honest clients"]]
+        trusted.append(_WORDS["masked, keys are signed" if sharing.signed else "masked, keys are handed on"])
     proof = found.proof.replace("agents", "clients").replace("agent", "client")
-    assumptions = (*trusted, *_ITS_PART, *_ASSUMPTIONS)
+    assumptions = (*trusted, *_WORDS["masked"], *_ASSUMPTIONS)
     return replace(found, unit=CLIENT, observer=observer, assumptions=assumptions, proof=proof, rows_per_person=None)
 
 
@@ -152,7 +113,7 @@ def noised_guarantee(plan: ClientUpdate, delta: float, relation: NeighboringRela
     kind = plan.kind
     if kind is None:
         return _none(EVERYBODY, relation, "clients' updates are raw inside their trust scope")
-    return _guarantee({kind: plan.most_updates}, delta, relation, EVERYBODY, (_ITS_OWN,))
+    return _guarantee({kind: plan.most_updates}, delta, relation, EVERYBODY, (_WORDS["own noise"],))
 
 
 def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelation) -> dict[str, Guarantee]:
@@ -173,11 +134,11 @@ def curated_guarantees(plan: Curator, delta: float, relation: NeighboringRelatio
         If delta is out of its range.
     """
     observer = plan.observer
-    trusted = (*_CURATED, *_DRAWN) if plan.draws else _CURATED
+    trusted = (*_WORDS["curated"], *(_WORDS["drawn"] if plan.draws else ()))
     others = _guarantee(plan.kinds, delta, relation, observer, trusted)
     if plan.count_share:
         kept = tuple(line.removeprefix("clip, ") for line in others.assumptions)
-        others = replace(others, assumptions=(*kept, _MOVING) if kept else ())
+        others = replace(others, assumptions=(*kept, _WORDS["moving clip"]) if kept else ())
     return {
         OTHERS: others,
         CURATOR: _none(_THE_CURATOR, relation, "the trusted server is handed each client's raw update"),
@@ -190,7 +151,7 @@ def _guarantee(
     if not all(kind.mechanism.private for kind in kinds):
         return _none(observer, relation, "no noise is added")
     found = epsilon(kinds, delta, relation)
-    blank = (_ABSENT,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
+    blank = (_WORDS["absent client"],) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
     releases = sum(kinds.values())
     return Guarantee(
         found.epsilon,
@@ -209,22 +170,7 @@ def _none(observer: str, relation: NeighboringRelation, reason: str) -> Guarante
     return Guarantee(math.inf, 0.0, CLIENT, relation, observer, (), reason)
 
 
-RANDOMNESS = (
-    "a deployment: noise and samples come from the operating system's random numbers, expanded with ChaCha20, and "
-    "nobody can tell these from random ones, or draw them again by restoring a copy of the machine"
-)
-MACHINE = "a party's own machine, its memory, its state folder and its copies are read by nobody else"
-DISK = (
-    "a disk does not forget what it has confirmed, and no run goes on with an older copy of a state folder, or of a "
-    "ledger, or without them"
-)
-FLOATING_POINT = (
-    "the noise is drawn in floating point, where its last bits, and those of sums, may tell more than is proved here"
-)
-NETWORK = (
-    "the norm of a network's gradient for one example, which is computed on its own, is right to one part in a "
-    "thousand, for which the noise has room"
-)
+RANDOMNESS, MACHINE, DISK, FLOATING_POINT, NETWORK = _WORDS["deployed"].values()
 _OF_SUMS = "rounding of sums and noise is covered: the noise is drawn exactly, on a grid"
 
 ROUNDING_TOO = "the timing of messages is not covered, and neither is rounding of floating-point sums and noise"

@@ -45,6 +45,7 @@ import numpy as np
 from gossamer.algorithms.graph_federated.noise import privacy_loss
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, require_positive
+from gossamer.files import words_beside
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Claim, Guarantee, PrivacyProfile
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -55,6 +56,15 @@ from gossamer.topology.mixing import Matrix
 Masks = Literal["none", "trusted", "signed"]
 """Whether secure aggregation hides single updates from their own server, which is trusted with keys unless these are
 signed by identities."""
+
+
+_WORDS = words_beside(__file__)
+UNITS: dict[str, str] = _WORDS["units"]
+"""Who is protected, by where gradients are taken."""
+_OBSERVERS: dict[str, str] = _WORDS["observers"]
+_AGENTS, _SERVER = _OBSERVERS["agents"], _OBSERVERS["server"]
+ASSUMPTIONS = tuple(_WORDS["all"])
+"""Of every guarantee for graph federated learning."""
 
 
 def proved_epsilon(noise: Noise, bound: UpdateBound, size: int, delta: float) -> float:
@@ -87,13 +97,14 @@ def graph_guarantees(
         ``other_units``, ``own_agents`` and ``own_server``: who looks. An infinite epsilon is no guarantee.
     """
     where, gaussian, loss = bound.gradient_at, noise.law is NoiseLaw.GAUSSIAN, privacy_loss(noise, bound, size)
+    unit = _WORDS["trusted"][where], _WORDS["servers"][masks], _WORDS["inside"]
     proved = Guarantee(
         proved_epsilon(noise, bound, size, delta),
         delta if gaussian else 0.0,
         UNITS[where],
         NeighboringRelation.REPLACE_ONE,
         _OBSERVERS[where],
-        (_TRUSTED[where], _OF_SERVERS[masks], _INSIDE, *ASSUMPTIONS, *_OF_GRADIENTS[where]),
+        (*unit, *ASSUMPTIONS, *_WORDS["gradients"][where]),
         f"{loss:.6g}-Gaussian differential privacy of all messages jointly"
         if gaussian
         else "L1 sensitivities of all messages, added up",
@@ -109,72 +120,16 @@ def no_guarantees(where: GradientAt, reason: str, masks: Masks = "none") -> dict
 
 def _by_observer(where: GradientAt, others: Guarantee, agents: Guarantee, masks: Masks) -> dict[str, Guarantee]:
     """Guarantees against other units, and against own agents if these get what was released."""
-    return {
-        "other_units": others,
-        "own_agents": agents if where is GradientAt.RELEASED else _none(where, _AGENTS, _HIDDEN_STATE),
-        "own_server": _none(where, _SERVER, _SERVER_SEES[masks]),
-    }
+    why = _WORDS["nothing"]
+    if where is not GradientAt.RELEASED:
+        agents = _none(where, _AGENTS, why["against agents"])
+    server = _none(where, _SERVER, why["against the server"][masks])
+    return {"other_units": others, "own_agents": agents, "own_server": server}
 
 
 def _none(where: GradientAt, observer: str, reason: str) -> Guarantee:
     return Guarantee(math.inf, 0.0, UNITS[where], NeighboringRelation.REPLACE_ONE, observer, (), reason)
 
-
-UNITS = {
-    GradientAt.HIDDEN: "federated unit",
-    GradientAt.RELEASED: "agent",
-}
-"""Who is protected."""
-
-_OBSERVERS = {
-    GradientAt.HIDDEN: "other units: all of them together, malicious ones included, and anyone on the wires between",
-    GradientAt.RELEASED: "other units and agents: all other units together, malicious ones included, anyone on the "
-    "wires between, and the other agents of the agent's own unit",
-}
-_AGENTS = "own agents: of the same unit"
-_SERVER = "own server"
-
-_TRUSTED = {
-    GradientAt.HIDDEN: "trusted: the unit's own server and its own agents, who see its server's own state",
-    GradientAt.RELEASED: "trusted: the own server",
-}
-_OF_SERVERS = {
-    "none": "the own server sees each of its agents' updates, and nobody else does",
-    "trusted": "the own server sees exact sums of its agents' updates, if it hands on their own keys, and nobody "
-    "else does",
-    "signed": "the own server sees exact sums of its agents' updates, whose keys the identities in the invitation "
-    "sign, and nobody else does",
-}
-_INSIDE = "what is sent inside a unit is read by nobody but whom it is for"
-_OF_GRADIENTS = {
-    GradientAt.HIDDEN: (
-        "each person's data sits in one unit",
-        "what protects a unit protects each of its agents, and each example, too",
-    ),
-    GradientAt.RELEASED: (
-        "each person's data sits at one agent",
-        "agents get no model but the released one, and servers divide by L, however many answer",
-    ),
-}
-_HIDDEN_STATE = "agents get the server's own state, and together with its messages that is the exact running sum"
-_SERVER_SEES = {
-    "none": "a server sees each of its agents' updates, without noise; masking: secure would leave it exact sums",
-    "trusted": "a server that hands on its agents' own keys sees exact sums of their updates; masks hide single "
-    "ones, and are no noise",
-    "signed": "a server sees exact sums of its agents' updates; masks hide single ones, and are no noise",
-}
-
-ASSUMPTIONS = (
-    "the mean gradient of every mini-batch, with the regulariser's part, is clipped to the bound",
-    "step size, bound, weights of the graph, numbers of rounds and agents, who is sampled and who answers in time do "
-    "not depend on the data",
-    "the noise, and what later noise is made of, stays secret and is never drawn twice; a message sent again is the "
-    "same message",
-    "all messages of all rounds are covered; models that the server itself gives away, such as its own state, are not",
-    "this run alone: what other runs on the same data release adds up",
-    "the timing of messages is not covered, and neither is rounding of floating-point sums and noise",
-)
-"""Of every guarantee for graph federated learning."""
 
 THEOREM2 = "graph federated learning, Theorem 2"
 
