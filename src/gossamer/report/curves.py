@@ -14,7 +14,7 @@ import numpy as np
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, shortened
 from gossamer.objectives.score_words import LABELS
-from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, told_apart, within_width
+from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, chart_of, told_apart, within_width
 from gossamer.report.records import EPOCHS, Columns, RunRecord
 
 
@@ -55,13 +55,12 @@ def price_figure(kind: str, delta: float, points: Sequence[PricePoint], others: 
     colour = alt.Color("run:N", title=None, sort=[_WITH_NOISE, *others], legend=alt.Legend(orient="bottom", columns=1))
     across = alt.X("epsilon:Q", title=f"epsilon proved, at delta {delta:.3g}", scale=alt.Scale(type="log", nice=False))
     upwards = alt.Y("mean:Q", title=f"{kind} on test examples", scale=alt.Scale(zero=False, padding=6))
-    chart = alt.Chart(alt.Data(values=rows))
+    chart = chart_of(rows)
     noisy, clean = chart.transform_filter("isValid(datum.epsilon)"), chart.transform_filter("!isValid(datum.epsilon)")
+    told = ["epsilon:Q", "mean:Q", "low:Q", "high:Q"]
     layers = [
         noisy.mark_area(opacity=0.25).encode(x=across, y="low:Q", y2="high:Q", color=colour),
-        noisy.mark_line(point=True).encode(
-            x=across, y=upwards, color=colour, tooltip=["epsilon:Q", "mean:Q", "low:Q", "high:Q"]
-        ),
+        noisy.mark_line(point=True).encode(x=across, y=upwards, color=colour, tooltip=told),
         clean.mark_rule(strokeDash=[6, 3], size=2).encode(y=upwards, color=colour, tooltip=["run:N", "mean:Q"]),
     ]
     title = f"Price of privacy: {kind} against proved epsilon"
@@ -156,11 +155,8 @@ def _short(value: float) -> float:
 
 
 USUAL = (
-    "mean_model_test_accuracy",
-    "test_accuracy",
-    "worst_node_test_accuracy",
-    "mean_model_test_loss",
-    "test_loss",
+    *("mean_model_test_accuracy", "test_accuracy", "worst_node_test_accuracy"),
+    *("mean_model_test_loss", "test_loss"),
 )
 """Figures that are drawn unless others are asked for, as far as a run has them."""
 
@@ -215,17 +211,11 @@ def _unit(name: str) -> str:
 def _panel(unit: str, rows: list[dict[str, Any]], across: str) -> Any:
     alt, figures = altair(), list(dict.fromkeys(row["figure"] for row in rows))
     dashes = [DASHES[n % len(DASHES)] for n in range(len(figures))]  # few enough for a dash of each
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line(interpolate="step-after")
-        .encode(
-            x=alt.X("at:Q", title=MEASURED[across]),
-            y=alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False)),
-            tooltip=["figure:N", alt.Tooltip("at:Q", title=MEASURED[across]), alt.Tooltip("value:Q", title=unit)],
-            **told_apart("figure", figures, dashes=dashes, columns=1, labelLimit=400),
-        )
-        .properties(width=480, height=200)
-    )
+    x, y = alt.X("at:Q", title=MEASURED[across]), alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False))
+    tooltip = ["figure:N", alt.Tooltip("at:Q", title=MEASURED[across]), alt.Tooltip("value:Q", title=unit)]
+    apart = told_apart("figure", figures, dashes=dashes, columns=1, labelLimit=400)
+    lines = chart_of(rows).mark_line(interpolate="step-after").encode(x=x, y=y, tooltip=tooltip, **apart)
+    return lines.properties(width=480, height=200)
 
 
 ACROSS = "across"
@@ -305,21 +295,13 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]], reached: S
     longest = max(len(one.at) for series in found.values() for one in series)
     zero = longest == 1  # a lone value needs something to be seen against
     apart = told_apart("setting", settings, "run", symbolOpacity=1, **within_width(settings))
-    x = alt.X(
-        "at:Q",
-        title=ACROSS,
-        scale=alt.Scale(nice=False, zero=zero),
-        axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)),
-    )
+    ticks = alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS))
+    x = alt.X("at:Q", title=ACROSS, scale=alt.Scale(nice=False, zero=zero), axis=ticks)
     values = [value for row in rows for key in ("value", "low", "high") if (value := row.get(key)) is not None]
     # An axis that is narrower than the interval would show differences that test rows do not tell.
     ends = {"domain": [min(*values, *reached), max(*values, *reached)]} if reached else {}
-    value = alt.Y(
-        "value:Q",
-        title=curve.unit,
-        scale=alt.Scale(zero=zero, **ends),
-        axis=alt.Axis(format=curve.format or alt.Undefined),
-    )
+    form = alt.Axis(format=curve.format or alt.Undefined)
+    value = alt.Y("value:Q", title=curve.unit, scale=alt.Scale(zero=zero, **ends), axis=form)
     tooltip = [
         alt.Tooltip("setting:N", title="run"),
         alt.Tooltip("at:Q", title="at", format=",.6~g"),

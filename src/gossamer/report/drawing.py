@@ -49,6 +49,16 @@ def told_apart(
     }
 
 
+def chart_of(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a chart of rows of data, of which nothing is drawn yet."""
+    return altair().Chart(altair().Data(values=rows))
+
+
+def numbers(form: str, *keys: str) -> list[Any]:
+    """Return what a pointer tells of a row: the numbers of these keys."""
+    return [altair().Tooltip(f"{key}:Q", format=form) for key in keys]
+
+
 _LETTER, _SYMBOL = 7, 40  # pixels of a letter and of a legend's symbol
 
 

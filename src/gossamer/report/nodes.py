@@ -18,7 +18,7 @@ from scipy.spatial import distance_matrix
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted
-from gossamer.report.drawing import COLOURS, TICKS, Figure, PageSection, Shown, altair, node_figure
+from gossamer.report.drawing import COLOURS, TICKS, Figure, PageSection, Shown, altair, chart_of, node_figure, numbers
 from gossamer.report.records import KINDS, NODES, PRIVATE, NodeRecord, RunRecord, differs, read_nodes
 
 _ROW, _LEAST_ROW, _MOST_HEIGHT = 24, 13, 480  # pixels
@@ -30,41 +30,24 @@ def timeline(record: NodeRecord, name: str) -> Figure | None:
     if not record.spans:
         return None
     alt = altair()
-    rows: list[dict[str, Any]] = [
-        {
-            "node": one.node,
-            "does": one.kind,
-            **{name: float(f"{at:.7g}") for name, at in (("from", one.start), ("to", one.start + one.seconds))},
-            "times": one.times,
-        }
-        for one in record.spans
-    ]
+    rows: list[dict[str, Any]] = []
+    for one in record.spans:
+        start, end = (float(f"{at:.7g}") for at in (one.start, one.start + one.seconds))
+        rows.append({"node": one.node, "does": one.kind, "from": start, "to": end, "times": one.times})
     height = max(_LEAST_ROW, min(_ROW, _MOST_HEIGHT // len(record.shown)))
     kinds = [kind for kind in KINDS if any(row["does"] == kind for row in rows)]
     colours = dict(zip(KINDS, (COLOURS[0], COLOURS[1], COLOURS[5]), strict=True))
-    colour = alt.Color(
-        "does:N",
-        title="blank: waiting",
-        scale=alt.Scale(domain=kinds, range=[colours[kind] for kind in kinds]),
-        legend=alt.Legend(orient="top", symbolType="square"),
-    )
+    scale = alt.Scale(domain=kinds, range=[colours[kind] for kind in kinds])
+    legend = alt.Legend(orient="top", symbolType="square")
+    names = alt.Axis(labelLimit=alt.ExprRef("max(50, width / 4)"), labelFontSize=min(12, height - 2), ticks=False)
     shared = {
-        "y": alt.Y(
-            "node:N",
-            title=None,
-            sort=None,
-            scale=alt.Scale(domain=list(record.shown)),
-            axis=alt.Axis(labelLimit=alt.ExprRef("max(50, width / 4)"), labelFontSize=min(12, height - 2), ticks=False),
-        ),
-        "color": colour,
-        "tooltip": [
-            *("node:N", "does:N", "times:Q"),
-            *(alt.Tooltip(f"{end}:Q", format=",.6~g") for end in ("from", "to")),
-        ],
+        "y": alt.Y("node:N", title=None, sort=None, scale=alt.Scale(domain=list(record.shown)), axis=names),
+        "color": alt.Color("does:N", title="blank: waiting", scale=scale, legend=legend),
+        "tooltip": ["node:N", "does:N", "times:Q", *numbers(",.6~g", "from", "to")],
     }
-    end = alt.Scale(domain=[0, max(record.seconds, max(row["to"] for row in rows))], nice=False)
-    across = alt.X("from:Q", title=_AXIS, scale=end, axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)))
-    base = alt.Chart(alt.Data(values=rows))
+    whole = alt.Scale(domain=[0, max(record.seconds, max(row["to"] for row in rows))], nice=False)
+    across = alt.X("from:Q", title=_AXIS, scale=whole, axis=alt.Axis(labelFlush=True, tickCount=alt.ExprRef(TICKS)))
+    base = chart_of(rows)
     spans = base.transform_filter("datum.does !== 'sending'").mark_bar(height={"band": 0.55}, yOffset=-height * 0.12)
     sent = base.transform_filter("datum.does === 'sending'").mark_tick(
         height=max(3, height * 0.2), thickness=1.5, yOffset=height * 0.32
@@ -81,12 +64,9 @@ def _words(record: NodeRecord) -> str:
     messages = sum(one.times for one in record.spans if one.kind == "sending")
     shares = {kind: 100 * seconds / whole if whole else 0.0 for kind, seconds in spent.items()}
     rest = max(0.0, 100 - sum(shares.values()))
-    drawn = len(record.shown)
-    whose = (
-        "its nodes"
-        if drawn == record.total
-        else f"the {drawn} of {record.total:,} nodes that are drawn, evenly chosen,"
-    )
+    drawn, whose = len(record.shown), "its nodes"
+    if drawn < record.total:
+        whose = f"the {drawn} of {record.total:,} nodes that are drawn, evenly chosen,"
     said = (
         f"Timeline of {record.run}: in {record.seconds:.6g} virtual seconds {whose} computed "
         f"{shares['computing']:.0f} % of the time, waited {rest:.0f} % and were away {shares['away']:.0f} %; they sent "
@@ -106,21 +86,11 @@ def staleness(record: NodeRecord, name: str) -> Figure | None:
     if not counts:
         return None
     alt, width = altair(), record.staleness["width"]
-    rows = [
-        {"from": place * width, "to": place * width + width - 1, "updates": number}
-        for place, number in enumerate(counts)
-    ]
+    rows = [{"from": n * width, "to": n * width + width - 1, "updates": number} for n, number in enumerate(counts)]
     bars = [{**row, "low": row["from"] - 0.5, "high": row["to"] + 0.5} for row in rows]
-    chart = (
-        alt.Chart(alt.Data(values=bars))
-        .mark_bar(binSpacing=1, color=COLOURS[0])
-        .encode(
-            x=alt.X("low:Q", title="updates that others made meanwhile", axis=alt.Axis(tickMinStep=1)).bin("binned"),
-            x2="high:Q",
-            y=alt.Y("updates:Q", title="updates"),
-            tooltip=["from:Q", "to:Q", "updates:Q"],
-        )
-    )
+    x = alt.X("low:Q", title="updates that others made meanwhile", axis=alt.Axis(tickMinStep=1)).bin("binned")
+    y, tooltip = alt.Y("updates:Q", title="updates"), ["from:Q", "to:Q", "updates:Q"]
+    chart = chart_of(bars).mark_bar(binSpacing=1, color=COLOURS[0]).encode(x=x, x2="high:Q", y=y, tooltip=tooltip)
     title = f"Staleness of updates of {record.run}"
     return Figure.of(name, title, _stale_words(record, rows), Shown.PUBLIC, chart, rows, 220)
 
@@ -148,18 +118,13 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
     if not rows:
         return None
     alt = altair()
-    base = alt.Chart(alt.Data(values=rows))
+    base, point = chart_of(rows), alt.OverlayMarkDef(size=30, color=COLOURS[0])
     across = alt.X("virtual_seconds:Q", title="virtual seconds", scale=alt.Scale(nice=False))
     size = alt.Scale(type="log", nice=False)
-    tooltip = [
-        alt.Tooltip(f"{key}:Q", format=",.4~g") for key in ("virtual_seconds", "updates", "least", "median", "most")
-    ]
-    line = base.mark_line(color=COLOURS[0], point=alt.OverlayMarkDef(size=30, color=COLOURS[0])).encode(
-        x=across, y=alt.Y("median:Q", title="clip", scale=size), tooltip=tooltip
-    )
-    band = base.mark_area(opacity=0.25, color=COLOURS[0]).encode(
-        x=across, y=alt.Y("least:Q", title="clip", scale=size), y2="most:Q"
-    )
+    median, least = (alt.Y(f"{of}:Q", title="clip", scale=size) for of in ("median", "least"))
+    tooltip = numbers(",.4~g", "virtual_seconds", "updates", "least", "median", "most")
+    line = base.mark_line(color=COLOURS[0], point=point).encode(x=across, y=median, tooltip=tooltip)
+    band = base.mark_area(opacity=0.25, color=COLOURS[0]).encode(x=across, y=least, y2="most:Q")
     layers = [band, line] if any(row["least"] != row["most"] for row in rows) else [line]
     first, last = rows[0], rows[-1]
     apart = f", between {last['least']:.3g} and {last['most']:.3g} over nodes" if len(layers) == 2 else ""
@@ -186,20 +151,11 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
         alt.Tooltip(f"{across}:Q", title=called, format=",.4~g"),
         alt.Tooltip(f"{figure}:Q", title=title, format=".1~%" if form == "%" else ",.4~g"),
     ]
-    chart = (
-        alt.Chart(alt.Data(values=[{key: n.get(key) for key in ("name", across, figure)} for n in drawn]))
-        .mark_point(size=70, opacity=1, strokeWidth=2, color=COLOURS[0])
-        .encode(
-            x=alt.X(
-                f"{across}:Q",
-                title=called,
-                scale=alt.Scale(zero=False),
-                axis=alt.Axis(tickCount=alt.ExprRef(TICKS)),
-            ),
-            y=alt.Y(f"{figure}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
-            tooltip=tooltip,
-        )
-    )
+    scale, ticks = alt.Scale(zero=False), alt.Axis(tickCount=alt.ExprRef(TICKS))
+    x = alt.X(f"{across}:Q", title=called, scale=scale, axis=ticks)
+    y = alt.Y(f"{figure}:Q", title=title, scale=scale, axis=alt.Axis(format=form))
+    base = chart_of([{key: n.get(key) for key in ("name", across, figure)} for n in drawn])
+    chart = base.mark_point(size=70, opacity=1, strokeWidth=2, color=COLOURS[0]).encode(x=x, y=y, tooltip=tooltip)
     shown = Shown.RELEASED if record.has("clip") else Shown.PUBLIC
     shown = Shown.PRIVATE if any(record.has(one) for one in PRIVATE) else shown
     said = _dot_words(record, known, figure, title)
@@ -288,33 +244,22 @@ def _with_speed(node: Any) -> dict[str, Any]:
 
 def _drawing(dots: Sequence[Any], edges: Sequence[tuple[int, int]], titles: Sequence[str]) -> dict[str, Any]:
     alt = altair()
-    lines = [
-        {"x": dots[one]["x"], "y": dots[one]["y"], "x2": dots[other]["x"], "y2": dots[other]["y"]}
-        for one, other in edges
-    ]
+    ends = [(dots[one], dots[other]) for one, other in edges]
+    lines = [{"x": one["x"], "y": one["y"], "x2": other["x"], "y2": other["y"]} for one, other in ends]
     hidden = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
     scale = alt.Scale(domain=[-1.15, 1.15], nice=False)
     x, y = alt.X("x:Q", axis=hidden, scale=scale), alt.Y("y:Q", axis=hidden, scale=scale)
     faint = 0.35 if len(edges) <= 200 else 0.12
-    rules = alt.Chart(alt.Data(values=lines)).mark_rule(opacity=faint, color="#888888")
-    chosen = alt.param(
-        name="colour", value=titles[0], bind=alt.binding_select(options=list(titles), name="Coloured by ")
-    )
-    base = alt.Chart(alt.Data(values=dots)).transform_calculate(shown="datum[colour]")
+    rules = chart_of(lines).mark_rule(opacity=faint, color="#888888")
+    choice = alt.binding_select(options=list(titles), name="Coloured by ")
+    chosen = alt.param(name="colour", value=titles[0], bind=choice)
+    base = chart_of(dots).transform_calculate(shown="datum[colour]")
     size = 260 if len(dots) <= _NAMED else 110 if len(dots) <= 100 else 40
     tooltip = ["name:N", *(alt.Tooltip(f"{title}:Q", format=_format(title, ",.4~g")) for title in titles)]
-    colour = alt.Color(
-        "shown:Q",
-        scale=alt.Scale(scheme="viridis", zero=False),
-        legend=alt.Legend(
-            orient="bottom",
-            gradientLength=alt.ExprRef("min(300, width)"),
-            padding=12,
-            tickCount=3,
-            labelOverlap="greedy",
-            labelExpr=f"format(datum.value, {chosen.name} === '{_SHARE}' ? '{_format(_SHARE)}' : ',.3~g')",
-        ),
-    )
+    label = f"format(datum.value, {chosen.name} === '{_SHARE}' ? '{_format(_SHARE)}' : ',.3~g')"
+    room = {"orient": "bottom", "gradientLength": alt.ExprRef("min(300, width)"), "padding": 12}
+    legend = alt.Legend(**room, tickCount=3, labelOverlap="greedy", labelExpr=label)
+    colour = alt.Color("shown:Q", scale=alt.Scale(scheme="viridis", zero=False), legend=legend)
     missing = alt.condition("isValid(datum.shown)", alt.value(1), alt.value(0.0))
     circles = base.mark_circle(size=size, opacity=1, stroke="#777777", strokeWidth=1)
     layers = [

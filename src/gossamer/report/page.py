@@ -362,20 +362,14 @@ def _bars(
     ranked = [{**row, "rank": kinds.index(str(row["part"]))} for row in rows]
     colours = ["#9aa4ae" if part == rest else COLOURS[n % len(COLOURS)] for n, part in enumerate(kinds)]
     axis = alt.Axis(format=form or alt.Undefined, tickCount=alt.ExprRef(TICKS))
-    chart = (
-        alt.Chart(alt.Data(name="rows", values=ranked))
-        .mark_bar(stroke="currentColor", strokeOpacity=0.4)
-        .encode(
-            x=alt.X("value:Q", title=unit, axis=axis, scale=alt.Scale(nice=False)),
-            y=alt.Y("of:N", title=of, sort=None, axis=alt.Axis(labelLimit=_LABEL)),
-            color=alt.Color("part:N", title=None, sort=None, scale=alt.Scale(domain=kinds, range=colours)),
-            order=alt.Order("rank:Q"),
-            tooltip=[
-                alt.Tooltip("of:N", title=of),
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("value:Q", title=unit, format=form or ",.4~g"),
-            ],
-        )
+    shown = alt.Tooltip("value:Q", title=unit, format=form or ",.4~g")
+    bars = alt.Chart(alt.Data(name="rows", values=ranked)).mark_bar(stroke="currentColor", strokeOpacity=0.4)
+    chart = bars.encode(
+        x=alt.X("value:Q", title=unit, axis=axis, scale=alt.Scale(nice=False)),
+        y=alt.Y("of:N", title=of, sort=None, axis=alt.Axis(labelLimit=_LABEL)),
+        color=alt.Color("part:N", title=None, sort=None, scale=alt.Scale(domain=kinds, range=colours)),
+        order=alt.Order("rank:Q"),
+        tooltip=[alt.Tooltip("of:N", title=of), alt.Tooltip("part:N", title="part"), shown],
     )
     said = [f"{of_}: {part}, " + (f"{100 * value:.3g} %" if form else f"{value:.4g}") for of_, part, value in parts]
     more = f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""

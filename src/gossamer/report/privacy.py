@@ -38,7 +38,7 @@ from gossamer.errors import counted
 from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.privacy.guarantee_card import FILE, LARGEST, GuaranteeCard, GuaranteeEntry, read_guarantee_card
 from gossamer.privacy.guarantees import NOTHING, PrivacyProfile, rounded_up, told_apart
-from gossamer.report.drawing import TICKS, Figure, PageSection, Shown, altair
+from gossamer.report.drawing import TICKS, Figure, PageSection, Shown, altair, chart_of, numbers
 from gossamer.report.drawing import told_apart as lines_apart
 from gossamer.report.records import RunRecord
 
@@ -320,27 +320,22 @@ def _attacks(audits: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _chart(lines: Sequence[TradeOffCurve], rows: list[dict[str, Any]], marks: list[dict[str, Any]]) -> Any:
     alt = altair()
-    places = {
-        channel: kind(f"{of}:Q", title=of, axis=alt.Axis(format="%", tickCount=ticks), scale=alt.Scale(domain=[0, 1]))
-        for channel, kind, of, ticks in (
-            ("x", alt.X, "false alarms", alt.ExprRef(f"min(5, {TICKS})")),
-            ("y", alt.Y, "misses", 5),
-        )
-    }
-    shares = [alt.Tooltip(f"{name}:Q", format=".1%") for name in ("false alarms", "misses")]
-    base = alt.Chart(alt.Data(values=rows))
+    scale, ticks = alt.Scale(domain=[0, 1]), (alt.ExprRef(f"min(5, {TICKS})"), 5)
+    across, upwards = (alt.Axis(format="%", tickCount=many) for many in ticks)
+    x = alt.X("false alarms:Q", title="false alarms", axis=across, scale=scale)
+    y = alt.Y("misses:Q", title="misses", axis=upwards, scale=scale)
+    shares, base = numbers(".1%", "false alarms", "misses"), chart_of(rows)
     dashes = [one.dash or [1, 0] for one in lines]
     apart = lines_apart("curve", [line.name for line in lines], dashes=dashes, columns=1, labelLimit=320)
     layers = [
-        base.mark_line(strokeWidth=2.5).encode(**places, **apart),
-        base.mark_circle(size=120, opacity=0).encode(**places, tooltip=[alt.Tooltip("curve:N"), *shares]),
+        base.mark_line(strokeWidth=2.5).encode(x=x, y=y, **apart),
+        base.mark_circle(size=120, opacity=0).encode(x=x, y=y, tooltip=[alt.Tooltip("curve:N"), *shares]),
     ]
     if marks:
-        shape = alt.Shape(
-            "attack:N", title=None, scale=alt.Scale(range=["diamond"]), legend=alt.Legend(orient="bottom")
-        )
-        attacks = alt.Chart(alt.Data(values=marks)).mark_point(size=90, filled=True, color="#d55e00")
-        layers.append(attacks.encode(**places, shape=shape, tooltip=[alt.Tooltip("attack:N"), *shares]))
+        diamond, legend = alt.Scale(range=["diamond"]), alt.Legend(orient="bottom")
+        shape = alt.Shape("attack:N", title=None, scale=diamond, legend=legend)
+        attacks = chart_of(marks).mark_point(size=90, filled=True, color="#d55e00")
+        layers.append(attacks.encode(x=x, y=y, shape=shape, tooltip=[alt.Tooltip("attack:N"), *shares]))
     return alt.layer(*layers)
 
 

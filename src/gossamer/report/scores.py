@@ -11,7 +11,18 @@ from typing import Any
 
 from gossamer.errors import counted
 from gossamer.objectives.score_words import LABELS, said_first, shown, table_of, table_of_groups, within
-from gossamer.report.drawing import COLOURS, NOTHING, Figure, PageSection, Shown, altair, told_apart, within_width
+from gossamer.report.drawing import (
+    COLOURS,
+    NOTHING,
+    Figure,
+    PageSection,
+    Shown,
+    altair,
+    chart_of,
+    numbers,
+    told_apart,
+    within_width,
+)
 from gossamer.report.records import RunRecord
 
 _DRAWN = (
@@ -98,22 +109,18 @@ def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
     runs, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("run", "figure"))
     # One that diverged may have an R2 of minus a million, and would leave the others no room.
     low = max(-1.0, min(0.0, *(row["low"] for row in rows)))
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        y=alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
-        yOffset=alt.YOffset("run:N", sort=runs),
-    )
+    upwards = alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
+    base = chart_of(rows).encode(y=upwards, yOffset=alt.YOffset("run:N", sort=runs))
     # One column: the chart takes its height before the names of figures have taken of its width.
     apart = told_apart("run", runs, **within_width(runs) | {"columns": 1})
     across = alt.Scale(domain=[low, 1], nice=False, clamp=True)
-    tooltip = ["run:N", "figure:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("value", "low", "high"))]
+    value, constant = (alt.X(f"{key}:Q", scale=across) for key in ("value", "constant"))
+    tooltip = ["run:N", "figure:N", *numbers(".3f", "value", "low", "high")]
+    ticks = base.transform_filter("isValid(datum.constant)").mark_tick(thickness=3, color=COLOURS[-1])
     layers = [
         base.mark_rule(size=2).encode(x=alt.X("low:Q", title=_ACROSS, scale=across), x2="high:Q", **apart),
-        base.mark_circle(size=60, opacity=1).encode(
-            x=alt.X("value:Q", scale=across), color=apart["color"], tooltip=tooltip
-        ),
-        base.transform_filter("isValid(datum.constant)")
-        .mark_tick(thickness=3, color=COLOURS[-1])
-        .encode(x=alt.X("constant:Q", scale=across), tooltip=["figure:N", alt.Tooltip("constant:Q", format=".3f")]),
+        base.mark_circle(size=60, opacity=1).encode(x=value, color=apart["color"], tooltip=tooltip),
+        ticks.encode(x=constant, tooltip=["figure:N", *numbers(".3f", "constant")]),
     ]
     said = "; ".join(
         f"{row['run'] + ', ' if runs[1:] else ''}{row['figure']}: "
@@ -141,10 +148,10 @@ def _of_reliability(rows: list[dict[str, Any]]) -> Figure:
     right = [{"predicted": 0.0, "came": 0.0}, {"predicted": most, "came": most}]
     x = alt.X("predicted:Q", title="predicted, mean of a tenth of the rows", scale=scale)
     y = alt.Y("came:Q", title="how often it came", scale=scale)
-    tooltip = ["run:N", *(alt.Tooltip(f"{key}:Q", format=".3~g") for key in ("predicted", "came", "rows"))]
+    tooltip = ["run:N", *numbers(".3~g", "predicted", "came", "rows")]
     layers = [
-        alt.Chart(alt.Data(values=right)).mark_line(strokeDash=[4, 4], color=COLOURS[-1]).encode(x=x, y=y),
-        alt.Chart(alt.Data(values=rows)).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **apart),
+        chart_of(right).mark_line(strokeDash=[4, 4], color=COLOURS[-1]).encode(x=x, y=y),
+        chart_of(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **apart),
     ]
     said = ", ".join(f"{row['came']:.3g} where {row['predicted']:.3g} was predicted" for row in rows[:10])
     title = "How right probabilities are"

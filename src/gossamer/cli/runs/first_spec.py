@@ -12,7 +12,8 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,29 +47,28 @@ UNKNOWN = "unknown"
 
 def new_command(options: argparse.Namespace) -> int:
     """Look, ask where there is a terminal, try what comes of it, and write the spec."""
-    out = _place(options)
-    asked = sys.stdin.isatty() and sys.stdout.isatty()
+    out, ask = _place(options), _Asking(sys.stdin.isatty() and sys.stdout.isatty())
     if options.data is None:
         raise CallerError("expected a table, found none; give one with --data FILE")
-    looked = _look(options, asked)
+    looked = _look(options, ask)
     given = declared(options, looked.columns)
-    if asked:
+    if ask.asked:
         say(f"{_introduction(looked)}\n")
-    if lacking := _answered(_roles(given, options, looked), asked):
-        raise CallerError(lacking[0])
+    _roles(given, options, looked, ask)
+    ask.check()
     whose = [name for name in (given.owner, given.person) if name is not None]
     if any(looked.columns[name].many for name in whose):
-        looked = _look(options, asked, whose)
+        looked = _look(options, ask, whose)
     given.drop_unlabelled = options.drop_unlabelled
-    if lacking := _answered(_columns(given, options, looked), asked):
-        raise CallerError(f"{looked.path}: more is to be declared, from public knowledge: {'; '.join(lacking)}")
-    _answered(_about(given, options), asked)
+    _columns(given, options, looked, ask)
+    ask.check(f"{looked.path}: more is to be declared, from public knowledge: ")
+    _about(given, options, ask)
     if given.drop_unlabelled:
-        looked = _look(options, asked, whose, (given.target, given.marks, list(map(str, given.labels))))
+        looked = _look(options, ask, whose, (given.target, given.marks, list(map(str, given.labels))))
     _complete(given, options, looked, out)
     while not isinstance(tried := _tried(given, out, options), _Tried):
-        if lacking := _answered(_apart(given, looked, *tried), asked):
-            raise CallerError(lacking[0])
+        _apart(given, looked, *tried, ask)
+        ask.check()
     with replaced(out, opener=lambda path, flags: os.open(path, flags, 0o666)) as file:  # public, as the umask allows
         file.write(tried.text.encode())
     print(_report(given, out))
@@ -79,56 +79,45 @@ def new_command(options: argparse.Namespace) -> int:
 # Questions: asked in a terminal, one after the other, and elsewhere told as what is lacking.
 
 
-class _Question(NamedTuple):
-    """A question.
+@dataclass
+class _Asking:
+    """Questions to whoever sits at a terminal, where ``asked``.
 
     Attributes
     ----------
-    words : str
-        Words that are shown in a terminal.
-    lacking : str
-        What is said elsewhere, with the flags that would have answered; empty where a default does.
-    take : callable
-        Takes an answer; for one that is none it raises `CallerError`.
+    asked : bool
+        Whether somebody does.
+    lacking : list of str
+        What was to be asked elsewhere, with the flags that would have answered.
     """
 
-    words: str
-    lacking: str
-    take: Callable[[str], object]
+    asked: bool
+    lacking: list[str] = field(default_factory=list)
 
+    def __call__(self, words: str, lacking: str, take: Callable[[str], object]) -> bool:
+        """Ask in these words until there is an answer that ``take`` takes without a `CallerError`; whether it was.
 
-_Questions = Generator[_Question, bool, None]
-"""Questions, each of which gives whether it was answered."""
-
-
-def _answered(questions: _Questions, asked: bool) -> list[str]:
-    """Have questions answered if somebody can, and return what is lacking."""
-    lacking = []
-    try:
-        question = next(questions)
+        What is ``lacking`` without one is empty where there is a default.
+        """
+        if not self.asked:
+            self.lacking += [lacking] * bool(lacking)
+            return False
+        *before, last = words.split("\n")
+        for line in before:
+            say(line)
         while True:
-            if asked:
-                _ask(question)
-            elif question.lacking:
-                lacking.append(question.lacking)
-            question = questions.send(asked)
-    except StopIteration:
-        return lacking
+            try:
+                take(input(f"{last} ").strip())
+                return True
+            except EOFError:
+                raise CallerError(f"expected an answer to {last!r}, found the end of the input; start again") from None
+            except CallerError as error:
+                say(wrapped(f"  {error}"))
 
-
-def _ask(question: _Question) -> None:
-    """Ask until there is an answer."""
-    *before, words = question.words.split("\n")
-    for line in before:
-        say(line)
-    while True:
-        try:
-            question.take(input(f"{words} ").strip())
-            return
-        except EOFError:
-            raise CallerError(f"expected an answer to {words!r}, found the end of the input; start again") from None
-        except CallerError as error:
-            say(wrapped(f"  {error}"))
+    def check(self, before: str = "") -> None:
+        """Refuse what is lacking: the first of it, or all after what is said ``before``."""
+        if self.lacking:
+            raise CallerError(f"{before}{'; '.join(self.lacking)}" if before else self.lacking[0])
 
 
 def _yes(take: Callable[[bool], object]) -> Callable[[str], object]:
@@ -154,7 +143,7 @@ def _introduction(looked: Looked) -> str:
     return f"{wrapped(table)}\n{wrapped(how)}"
 
 
-def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
+def _roles(found: Draft, options: argparse.Namespace, looked: Looked, ask: _Asking) -> None:
     """Columns of the target, the owner and the person, and how many rows a person has."""
     names, roles = looked.columns, ("target", "owner", "person")
     given = {
@@ -176,11 +165,11 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questi
 
     if given["target"] is None:
         lacking = f"--target: expected the column to be predicted, found none; name one of {', '.join(names)}"
-        if not (yield _Question("Which column is to be predicted?", lacking, role("target"))):
+        if not ask("Which column is to be predicted?", lacking, role("target")):
             return
         if given["owner"] is None:
             words = "Which says whose row it is? (Enter: none, all rows are one party's)"
-            yield _Question(words, "", role("owner"))
+            ask(words, "", role("owner"))
     repeated = [name for name, column in names.items() if name not in given.values() and column.repeats]
     several = [name for name in repeated if _may_be_persons(name, names[name], found)]
     rows = [] if options.rows_per_person is None else [options.rows_per_person]
@@ -191,11 +180,11 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questi
             f"{several[0]}: it repeats, as the names of persons do who have several rows, and the budget would be of "
             f"one row; say {flag('person', several[0])} --rows-per-person M, or --rows-per-person 1 if nobody has two"
         )
-        yield _Question(words, unsaid or "", role("person"))
+        ask(words, unsaid or "", role("person"))
     if given["person"] is not None and not rows:
         words = "How many rows has one person at most, as is known without these rows?"
         lacking = "--person: say the most rows that one person has, too, with --rows-per-person M"
-        yield _Question(words, lacking, lambda answer: rows.append(_count(answer)))
+        ask(words, lacking, lambda answer: rows.append(_count(answer)))
     found.target, found.owner, found.person = given["target"] or "", given["owner"], given["person"]
     found.rows_per_person = rows[0] if rows else 1
     for what, name in found.roles.items():
@@ -228,18 +217,18 @@ def _share(answer: str) -> float | None:
     return share
 
 
-def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Questions:
+def _columns(found: Draft, options: argparse.Namespace, looked: Looked, ask: _Asking) -> None:
     """Classes of the target, or its range, and what features are."""
     target, column = found.target, looked.columns[found.target]
     if options.regression and options.labels is not None:
         raise CallerError("--labels: a regression has no classes; leave --labels or --regression out")
     if options.labels is None and not options.regression:
-        yield _classes(found, options, column)
+        _classes(found, options, column, ask)
     if options.labels is not None:
         found.labels = labels_of("--labels", options.labels)
         if len(found.labels) == 2 and options.prevalence is None:
             words = f"How common is {found.labels[1]}, as is known without these rows, such as 0.08? (Enter: not known)"
-            yield _Question(words, "", lambda answer: setattr(options, "prevalence", _share(answer)))
+            ask(words, "", lambda answer: setattr(options, "prevalence", _share(answer)))
     of_target = found.columns.get(target)
     if of_target is not None and options.labels is not None:
         raise CallerError(f"{target} is the target's column, and has classes; declare nothing else of it")
@@ -253,22 +242,22 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked) -> _Ques
         lacking = (
             f"{target} has no range ({flag('range', target, 'LOW..HIGH')}: from where to where targets mostly lie)"
         )
-        yield _Question(words, lacking, lambda answer: declare(found, "range", target, answer))
+        ask(words, lacking, lambda answer: declare(found, "range", target, answer))
     gaps = column.read(found.marks, list(map(str, found.labels)))
     if gaps.empty and not found.drop_unlabelled:
         words = f"{target}: {_empty(gaps)}\n  leave such rows out? (yes, no)"
         lacking = f"{target} has {_empty(gaps)}; leave such rows out (--drop-unlabelled)"
-        yield _Question(words, lacking, _yes(lambda yes: setattr(found, "drop_unlabelled", yes)))
+        ask(words, lacking, _yes(lambda yes: setattr(found, "drop_unlabelled", yes)))
     for name in looked.columns:
         if name in found.roles.values():
             continue
-        while name not in found.columns and name not in found.left_out and (yield _kind(found, name, looked)):
+        while name not in found.columns and name not in found.left_out and _kind(found, name, looked, ask):
             pass
         if found.read(name, looked.columns[name]).empty and name not in found.missing and name not in found.left_out:
-            yield _missing(found, name)
+            _missing(found, name, ask)
 
 
-def _about(found: Draft, options: argparse.Namespace) -> _Questions:
+def _about(found: Draft, options: argparse.Namespace, ask: _Asking) -> None:
     """Questions on what people say of the model, which a board will ask."""
     for text in options.about or ():
         key, _, words = text.partition("=")
@@ -282,13 +271,13 @@ def _about(found: Draft, options: argparse.Namespace) -> _Questions:
             def take(answer: str, key: str = key) -> None:
                 found.about |= {key: answer} if answer else {}
 
-            yield _Question(f"{words} (Enter: not said)", "", take)
+            ask(f"{words} (Enter: not said)", "", take)
 
 
 _ABOUT = {"purpose": "What is the model for?", "limits": "What is it not for?", "persons": "Whose data are these?"}
 
 
-def _classes(found: Draft, options: argparse.Namespace, column: LookedAt) -> _Question:
+def _classes(found: Draft, options: argparse.Namespace, column: LookedAt, ask: _Asking) -> None:
     target, number = found.target, column.numbers and len(column.texts) > 2
 
     def take(answer: str) -> None:
@@ -300,13 +289,11 @@ def _classes(found: Draft, options: argparse.Namespace, column: LookedAt) -> _Qu
             options.labels = text
 
     words = f"classes, with commas{_same(column)}{' (Enter: none, it is a number)' if number else ''}"
-    return _Question(
-        f"{target}: {_seen(column)}\n  {words}:", f"{target} has no classes (--labels A,B, or --regression)", take
-    )
+    ask(f"{target}: {_seen(column)}\n  {words}:", f"{target} has no classes (--labels A,B, or --regression)", take)
 
 
-def _kind(found: Draft, name: str, looked: Looked) -> _Question:
-    """Words for what a column's cells say."""
+def _kind(found: Draft, name: str, looked: Looked, ask: _Asking) -> bool:
+    """Ask what a column's cells say; whether that was answered."""
     column = found.read(name, looked.columns[name])
     dates = dates_in(column)
 
@@ -342,11 +329,11 @@ def _kind(found: Draft, name: str, looked: Looked) -> _Question:
         words = f"categories, with commas{_same(column)}, or - to leave it out"
     lacking = "" if (what := doubt(name, column)) is None else f"{name} {what}, or {flag('drop', name)})"
     gaps = f"; {_empty(column)}" if column.empty else ""
-    return _Question(f"{name}: {_seen(column)}{gaps}\n  {words}:", lacking, take)
+    return ask(f"{name}: {_seen(column)}{gaps}\n  {words}:", lacking, take)
 
 
-def _missing(found: Draft, name: str) -> _Question:
-    """Value that an empty cell is read as."""
+def _missing(found: Draft, name: str, ask: _Asking) -> None:
+    """Ask for the value that an empty cell is read as."""
     kind = found.columns.get(name, "number")
 
     def take(answer: str) -> None:
@@ -367,20 +354,20 @@ def _missing(found: Draft, name: str) -> _Question:
     if texts_in(kind):
         how = f"as which category (Enter: {UNKNOWN}, one of its own)?"
     lacking = f"{name} has empty cells ({flag('missing', name, 'VALUE')}, or {flag('drop', name)})"
-    return _Question(f"  read an empty cell of {name} {how}", lacking, take)
+    ask(f"  read an empty cell of {name} {how}", lacking, take)
 
 
-def _apart(found: Draft, looked: Looked, name: str, mark: str) -> _Questions:
-    """Whether a number that stands apart says nothing."""
+def _apart(found: Draft, looked: Looked, name: str, mark: str, ask: _Asking) -> None:
+    """Ask whether a number that stands apart says nothing."""
     what = f"{name}: {mark} stands apart from all else in it, as a mark for 'not measured' does"
     if name == found.target:
         raise CallerError(f"{what}; leave such rows out, or say {flag('range', name, 'LOW..HIGH')} with {mark} in it")
     marked, value = flag("missing-marks", name, mark), flag("missing", name, "VALUE")
     lacking = f"{what}; say {marked} {value} if it is one, and {flag('missing-marks', name, '')} if not"
     words = f"{name}: {mark} stands apart from all else in it. Does it say that nothing is known? (yes, no)"
-    yield _Question(words, lacking, _yes(lambda yes: found.column_marks.update({name: [mark] if yes else []})))
+    ask(words, lacking, _yes(lambda yes: found.column_marks.update({name: [mark] if yes else []})))
     if found.read(name, looked.columns[name]).empty and name not in found.missing:
-        yield _missing(found, name)
+        _missing(found, name, ask)
 
 
 def _same(column: LookedAt) -> str:
@@ -439,7 +426,7 @@ def _place(options: argparse.Namespace) -> Path:
 
 
 def _look(
-    options: argparse.Namespace, asked: bool, whose: Sequence[str] = (), labelled_by: Any | None = None
+    options: argparse.Namespace, ask: _Asking, whose: Sequence[str] = (), labelled_by: Any | None = None
 ) -> Looked:
     path = options.data.expanduser()
     if not os.path.lexists(path):
@@ -453,10 +440,9 @@ def _look(
         options.csv = options.csv or []
         words = f"{wrapped(error.problem)}\nAre the cells of the first row names of columns, and no example? (yes, no)"
         header = _yes(lambda yes: options.csv.append(f"header={str(yes).lower()}"))
-        if not asked:
-            raise CallerError(lacking) from None
-        _ask(_Question(words, lacking, header))
-        return _look(options, asked, whose)
+        ask(words, lacking, header)
+        ask.check()
+        return _look(options, ask, whose)
     except ValidationError as error:
         where = "".join(f" {key}" for key in place(error.errors()[0]))
         raise CallerError(f"--csv{where}: {said(error.errors()[0])}") from None
