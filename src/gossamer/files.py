@@ -384,12 +384,13 @@ def real_path(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def in_bytes(size: int) -> str:
+def in_bytes(size: float) -> str:
     """Return a number of bytes in words: ``4 MiB``."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size} bytes"
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    unit = 0
+    while size >= 1000 and unit < len(units) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.3g} {units[unit]}"
 
 
 def wrong_kind(mode: int) -> str:

@@ -16,7 +16,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -106,10 +106,7 @@ def fresh(node: Node) -> Node:
     """A node in the state of this one, which goes its own way; what does not change is shared."""
     twin = copy.copy(node)
     twin.state = copy.copy(node.state)
-    for item in fields(node.state):
-        value = getattr(node.state, item.name)
-        if isinstance(value, (dict, list, set)):
-            setattr(twin.state, item.name, value.copy())
+    vars(twin.state).update(node.kept())
     return twin
 
 

@@ -160,7 +160,7 @@ def small_runs(experiment: Experiment) -> tuple[list[SmallRun], list[str]]:
     runs, remarks = [], [f"{name}: small runs of {SIZE} parameters, with {sizes}"]
     for size in wanted.sizes:
         small, said = _shrunk(content, wanted, size)
-        runs.append(made(_of_zeros(small)))
+        runs.append(made(small))
         if len(runs[-1].nodes) > MOST_NODES:
             raise SpecError(f"faults are simulated for at most {MOST_NODES} nodes, found {', '.join(runs[-1].nodes)}")
         remarks += said
@@ -178,8 +178,8 @@ def _described(size: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _shrunk(content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any]) -> tuple[Experiment, list[str]]:
-    """The spec of one small run."""
+def _shrunk(content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any]) -> tuple[Prepared, list[str]]:
+    """One small run."""
     algorithm = dict(content["algorithm"])
     sections: dict[str, Any] = {**content, **_SMALL}
     algorithm.update(wanted.fitting)
@@ -192,10 +192,11 @@ def _shrunk(content: dict[str, Any], wanted: SmallRuns, size: Mapping[str, Any])
     law = privacy["mechanism"]
     sections.update(algorithm=algorithm, privacy={**privacy, **_NO_LEVEL, **wanted.levels.get(law, _LEVELS[law])})
     try:
-        return _fitting(sections), remarks
+        return _of_zeros(read(sections)), remarks
     except TopologyError as error:
         remarks.append(f"algorithm.topology: a ring, as so few nodes have no other ({error})")
-        return _fitting({**sections, "algorithm": {**algorithm, "topology": {"name": "ring"}}}), remarks
+        ring = {"algorithm": {**algorithm, "topology": {"name": "ring"}}}
+        return _of_zeros(read({**sections, **ring})), remarks
 
 
 def _shorten_waits(section: dict[str, Any], where: str) -> list[str]:
@@ -210,12 +211,6 @@ def _shorten_waits(section: dict[str, Any], where: str) -> list[str]:
             instead = "no limit" if math.isinf(value) else f"{value:g} s"
             remarks.append(f"{where}.{key}: {most:g} s instead of {instead}")
     return remarks
-
-
-def _fitting(sections: Mapping[str, Any]) -> Experiment:
-    experiment = read(sections)
-    _of_zeros(experiment)
-    return experiment
 
 
 def read(sections: Mapping[str, Any]) -> Experiment:

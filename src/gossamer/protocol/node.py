@@ -136,7 +136,7 @@ class Node(Kept):
             if what is not event:
                 raise PeerError(f"{self.name} expects no {type(what).__name__}")
             return []
-        before = self._keep()
+        before = self.kept()
         try:
             effects = handler(self, event.sender, what, now) if type(event) is Received else handler(self, event, now)
             return effects if type(effects) is list else list(effects)
@@ -145,8 +145,8 @@ class Node(Kept):
                 setattr(self.state, name, value)
             raise
 
-    def _keep(self) -> dict[str, Any]:
-        """The fields of the state, with containers copied one level deep."""
+    def kept(self) -> dict[str, Any]:
+        """Return the fields of the state, with containers copied one level deep."""
         state = self.state
         kept: dict[str, Any] = state.__dict__.copy()
         if (names := _HOLDING.get(type(state))) is None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
 from gossamer.extras import install_line
-from gossamer.files import replaced, to_csv, write_own
+from gossamer.files import in_bytes, replaced, to_csv, write_own
 
 _LOOKS = Path(__file__).with_name("looks.json").read_text("utf-8")
 COLOURS: list[str] = json.loads(_LOOKS)["range"]["category"]
@@ -379,12 +379,7 @@ def share(value: Any) -> str:
 
 def size(value: Any) -> str:
     """Return a number of bytes."""
-    if value is None:
-        return NOTHING
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= unit:
-            return f"{value / unit:.3g}{_SPACE}{name}"
-    return f"{value}{_SPACE}bytes"
+    return NOTHING if value is None else in_bytes(value).replace(" ", _SPACE)
 
 
 def node_figure(name: str, value: Any) -> str:

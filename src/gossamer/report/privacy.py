@@ -449,15 +449,15 @@ def _of_simulations(name: str, unit: str, runs: Sequence[RunRecord], free: int) 
         again = float(run.guarantee["epsilon"])  # of the last, what the next one takes
         spent = min(next(so_far, 0.0), again)
         takers += [part for part in ((run.name, "spent", spent), (run.name, "planned", again - spent)) if part[2] > 0]
-    total = _sum(float(run.guarantee["epsilon"]) for run in runs)
+    total = added(float(run.guarantee["epsilon"]) for run in runs)
     where, more, like = f"{name}, for each {unit},", rounded_up(total), "it" if len(runs) == 1 else "the last"
     if len(runs) == 1:
         said = [f"The run on {where} may spend epsilon {more}, and has spent {rounded_up(spent)}."]
     else:
-        delta = rounded_up(_sum(float(run.guarantee.get("delta") or 0) for run in runs), 3)
+        delta = rounded_up(added(float(run.guarantee.get("delta") or 0) for run in runs), 3)
         said = [f"The {len(runs)} runs on {where} may spend epsilon {more} in all, at delta {delta}."]
     said += [
-        f"The next one like {like} adds {rounded_up(again)}, which makes {rounded_up(_sum((total, again)))}.",
+        f"The next one like {like} adds {rounded_up(again)}, which makes {rounded_up(added((total, again)))}.",
         "What runs on the same data release adds up.",
         "Over simulations nobody counts it; over deployed runs the owner's ledger does.",
     ]
@@ -481,7 +481,7 @@ def _parts(takers: Sequence[tuple[str, str, float]], end: float) -> list[BarPart
     ]
 
 
-def _sum(values: Iterable[float]) -> float:
+def added(values: Iterable[float]) -> float:
     """Sum of the values as they are written: three times 0.1 is 0.3, not a little more that would be rounded up."""
     return float(sum(Decimal(str(value)) for value in values))
 

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,6 +22,7 @@ from gossamer.objectives.score_words import shown
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
+from gossamer.report.privacy import added
 from gossamer.report.records import read_records
 from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed, workers_of
 from gossamer.version import __version__
@@ -356,7 +356,7 @@ class Study(ABC):
         said = f"And if the {counted(len(released), 'run')} with a guarantee are on the same data, their budgets add up"
         if len({(one.get("unit"), one.get("neighboring_relation")) for one in released}) > 1:
             return f"{said}."
-        epsilon, delta = (_sum([one[key] for one in released]) for key in ("epsilon", "delta"))
+        epsilon, delta = (added([one[key] for one in released]) for key in ("epsilon", "delta"))
         return f"{said}, to epsilon {rounded_up(epsilon)} at delta {rounded_up(delta, 3)}."
 
     def diverged(self, called: Callable[[str], str] = str) -> list[str]:
@@ -394,11 +394,6 @@ class Study(ABC):
         found = self._scores([one])
         mean = found.score.mean
         return f"{found.called} {'none' if mean is None else f'{mean:.4g}'}"
-
-
-def _sum(values: Sequence[float]) -> float:
-    """Add as decimals: three times 0.1 is 0.3, and not a little more, which would be rounded up."""
-    return float(sum(Decimal(repr(value)) for value in values))
 
 
 def experiment_of(spec: Spec, settings: Sequence[str]) -> Experiment:

@@ -34,6 +34,7 @@ from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.specs.spec import Experiment, of_others
+from gossamer.files import in_bytes
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees
 from gossamer.privacy.guarantees import Guarantee, rounded_up
@@ -245,22 +246,12 @@ def _how_long(prepared: Prepared, plan: Plan, found: Forecast) -> str:
         )
     return (
         f"{found.virtual_seconds:,.0f} virtual seconds (a simulated clock, not this machine's), {made}, "
-        f"{counted(found.messages, 'message', form=',')} ({_size(found.size)}).{early}"
+        f"{counted(found.messages, 'message', form=',')} ({in_bytes(found.size)}).{early}"
     )
 
 
 def _memory(found: Forecast) -> str:
-    return f"about {_size(found.memory)} on this machine; the examples are {_size(found.examples)} of that."
-
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def _size(number: float) -> str:
-    unit = 0
-    while number >= 1000 and unit < len(_UNITS) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{number:.3g} {_UNITS[unit]}"
+    return f"about {in_bytes(found.memory)} on this machine; the examples are {in_bytes(found.examples)} of that."
 
 
 def _sentence(text: str) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,14 +102,13 @@ def stored_ledger(
     return charges.stored(name, budget.relation, opened)
 
 
-@dataclass(frozen=True)
-class _RunRequest:
+class _RunRequest(NamedTuple):
     """Request with which a run is opened.
 
     Attributes
     ----------
-    plan : mapping of bytes to int
-        Releases by kind.
+    plan : bytes
+        Releases by kind; the order in which these are listed does not matter.
     divergence : float
         Divergence of the whole plan.
     entry : callable
@@ -118,15 +117,10 @@ class _RunRequest:
         Places where it would be in a series.
     """
 
-    plan: Mapping[bytes, int]
+    plan: bytes
     divergence: float
     entry: Callable[[FilterTotal], FilterEntry]
     places: Sequence[Place] = ()
-
-    @property
-    def written(self) -> bytes:
-        """The plan; the order in which its kinds are listed does not matter."""
-        return encode(tuple(sorted(self.plan.items())))
 
 
 def _request(
@@ -137,9 +131,8 @@ def _request(
     terms: bytes | None,
 ) -> _RunRequest:
     """A plan of releases, or one whose costs are known."""
-    written = {encoded(kind): number for kind, number in plan.items()}
-    if terms is not None:
-        written[encode(("terms", terms))] = 0
+    more = {} if terms is None else {encode(("terms", terms)): 0}
+    written = encode(tuple(sorted({**{encoded(kind): number for kind, number in plan.items()}, **more}.items())))
     if divergence is None:
 
         def computed(total: FilterTotal) -> FilterEntry:  # when it is needed
@@ -514,7 +507,7 @@ class DurableLedger:
         if known.series is not None:
             paid = math.inf if request.divergence < math.inf else 0.0  # its series has paid for its kinds
         # What was paid is the divergence: the same noise on what moves further is another plan.
-        if known.plan != request.written or request.divergence > paid * _ROUNDING:
+        if known.plan != request.plan or request.divergence > paid * _ROUNDING:
             raise SpecError(
                 f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
                 "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
@@ -537,7 +530,7 @@ class DurableLedger:
         entry: FilterEntry,
         place: tuple[str | None, int | None] = (None, None),
     ) -> None:
-        row = self.data_set, self.run, request.written, divergence, *entry, *place
+        row = self.data_set, self.run, request.plan, divergence, *entry, *place
         self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
 
     def _require(self, more: float, entry: FilterEntry) -> None:
