@@ -27,7 +27,7 @@ class Split:
     ----------
     features : ndarray [n, ...] of float32, or csr_array [n, features] of float32
         One example a row. Images keep their shape, [n, channels, height, width].
-    targets : ndarray [n]
+    targets : ndarray [n], or [n, ...] of several targets an example
         Class numbers 0..classes-1 (int64) or real values (float32).
     """
 

@@ -43,8 +43,9 @@ class Data:
     ----------
     x : array_like [n, ...], or scipy sparse array [n, features]
         Features, an example a row. A data frame's columns name them.
-    y : array_like [n]
-        Class labels (whole numbers, texts or truth values), or real targets where ``task`` is ``regression``.
+    y : array_like [n], or [n, ...] of several targets an example
+        Class labels (whole numbers, texts or truth values), or real targets where ``task`` is ``regression``. For
+        networks also several answers of yes or no an example, [n, answers], or a class number for each place of it.
     owners : array_like [n], optional
         Owner of each example, for ``partition: natural``: texts or whole numbers.
     persons : array_like [n], optional
@@ -91,7 +92,7 @@ class Data:
             _check_columns(_columns(x) or [], features)
         self.train = Labelled(
             features,
-            _labels(y, "y", features),
+            _labels(y, "y", features, several=True),
             _who(owners, "owners", features),
             _who(persons, "persons", features),
             places=_rows("y", features),
@@ -99,9 +100,15 @@ class Data:
         columns = _columns(x)
         names = columns if feature_names is None else feature_names
         declared = _Said.of(labels=labels, task=task, feature_names=names, target_range=target_range)
-        self.test = _tested(x_test, y_test, features, columns or declared.feature_names)
+        self.test = _tested(
+            x_test, y_test, features, columns or declared.feature_names, several=self.train.labels.ndim > 1
+        )
         self.feature_names, self.labels = declared.feature_names, declared.labels
         self.task, self.target_range = declared.task, declared.target_range
+        if self.train.labels.ndim > 1:
+            if labels is not None or task == "classification":
+                raise DataError("y: expected no labels and no task for several targets an example; leave them out")
+            self.task, self.target_range = "regression", "none"
         _check_names(self.feature_names, features, columns)
 
     def __repr__(self) -> str:
@@ -251,8 +258,12 @@ def _not_empty(texts: npt.NDArray[np.str_], name: str) -> npt.NDArray[np.str_]:
     return texts
 
 
-def _labels(values: Any, name: str, features: Features) -> Labels:
-    array = _of_length(_texts(_array(values, name)), name, features)
+def _labels(values: Any, name: str, features: Features, *, several: bool = False) -> Labels:
+    given = _array(values, name)
+    if several and given.ndim > 1 and given.size > len(given) == features.shape[0]:
+        array: npt.NDArray[Any] = given
+    else:
+        array = _of_length(_texts(given), name, features)
     if array.dtype.kind not in "biufU":
         raise DataError(f"{name}: expected numbers or texts, found {array.dtype}; convert it, such as with astype(str)")
     if array.dtype.kind == "U":
@@ -261,7 +272,7 @@ def _labels(values: Any, name: str, features: Features) -> Labels:
     if not np.isfinite(numbers).all():
         raise DataError(
             f"{name}: expected finite numbers, found {counted(int((~np.isfinite(numbers)).sum()), 'other')}, the first "
-            f"in row {int(np.argmin(np.isfinite(numbers)))}; leave these examples out"
+            f"in row {int(np.argwhere(~np.isfinite(numbers))[0, 0])}; leave these examples out"
         )
     return numbers
 
@@ -292,7 +303,7 @@ def _of_length(array: npt.NDArray[Any], name: str, features: Features) -> npt.ND
     return array
 
 
-def _tested(x: Any, y: Any, train: Features, names: Sequence[str] | None) -> Labelled | None:
+def _tested(x: Any, y: Any, train: Features, names: Sequence[str] | None, *, several: bool) -> Labelled | None:
     """Examples to test on; columns of a data frame are those of the training examples that have their ``names``."""
     if x is None and y is None:
         return None
@@ -314,7 +325,8 @@ def _tested(x: Any, y: Any, train: Features, names: Sequence[str] | None) -> Lab
                 "array"
             )
         features = features[:, [columns.index(name) for name in names]]
-    return Labelled(features, _labels(y, "y_test", features), places=_rows("y_test", features))
+    labels = _labels(y, "y_test", features, several=several)
+    return Labelled(features, labels, places=_rows("y_test", features))
 
 
 def _rows(name: str, features: Features) -> Places:

@@ -34,7 +34,7 @@ class AdapterSettings(Section):
 class NamedLoss(Section):
     """A loss of Gossamer's own. It has no settings, and a spec is written with its name alone."""
 
-    name: Literal["cross_entropy", "mse"]
+    name: Literal["cross_entropy", "mse", "binary_cross_entropy"]
 
     @model_serializer
     def _a_name(self) -> str:

@@ -470,7 +470,7 @@ def fit_figures(objective: Objective, model: npt.NDArray[Any], dataset: Dataset,
     Parameters
     ----------
     objective : Objective
-        Objective that was minimised; of one that predicts nothing there are no figures.
+        Objective that was minimised; of one that predicts nothing, or several targets a row, there are no figures.
     model : ndarray [size]
         Parameters of the model.
     dataset : Dataset
@@ -479,7 +479,7 @@ def fit_figures(objective: Objective, model: npt.NDArray[Any], dataset: Dataset,
         Test examples; by default those of ``dataset``.
     """
     examples = dataset.test if test is None else test
-    if not len(examples):
+    if not len(examples) or examples.targets.ndim > 1:
         return {}
     try:
         with np.errstate(all="ignore"):

@@ -673,5 +673,5 @@ def nobody_like(data: Split) -> Split:
     """One made-up example of the form of ``data``: as many features, none of them zero, and the first target."""
     shape = (1, *data.features.shape[1:])
     features = np.random.default_rng(0).normal(size=shape).astype(data.features.dtype)
-    targets = np.zeros(1, data.targets.dtype)
+    targets = np.zeros((1, *data.targets.shape[1:]), data.targets.dtype)
     return Split(sp.csr_array(features) if data.sparse else features, targets)

@@ -169,7 +169,16 @@ class ObjectiveCard(Section):
     name: str | None = None
     module: str | None = None
     loss: Literal[
-        "logistic", "softmax", "squared", "squared_error", "poisson", "hinge", "cross_entropy", "mse", "registered"
+        "logistic",
+        "softmax",
+        "squared",
+        "squared_error",
+        "poisson",
+        "hinge",
+        "cross_entropy",
+        "mse",
+        "registered",
+        "binary_cross_entropy",
     ]
     registered: LossCard | None = None
     intercept: bool = True
@@ -180,7 +189,7 @@ class ObjectiveCard(Section):
     @property
     def linear(self) -> bool:
         """Whether scores are ``W x + b``."""
-        return self.loss not in ("cross_entropy", "mse", "registered")
+        return self.loss not in ("cross_entropy", "mse", "binary_cross_entropy", "registered")
 
     @model_validator(mode="after")
     def _registered_is_said(self) -> ObjectiveCard:

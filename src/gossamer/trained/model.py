@@ -301,7 +301,8 @@ class Predictions:
 def predictions(card: Card, scores: Floats, clipped: Mapping[str, int] | None = None) -> Predictions:
     """Predict from ``scores`` [n, outputs] of the model that ``card`` describes."""
     if card.classes is None:
-        return Predictions(card.data.own(scores[:, 0]), None, None, scores, clipped or {})
+        one = scores[:, 0] if scores.shape[1] == 1 else scores
+        return Predictions(card.data.own(one), None, None, scores, clipped or {})
     values = np.array(card.classes)[named_of(scores)]
     likely = None if card.objective.loss == "hinge" else _probabilities(scores)
     return Predictions(values, card.classes, likely, scores, clipped or {})
@@ -335,11 +336,11 @@ def assessed(
     persons: npt.NDArray[Any] | None = None,
     groups: Mapping[str, npt.NDArray[np.str_]] | None = None,
 ) -> Assessment:
-    """Scores of a model on test examples, with intervals; empty where it predicts nothing, or there are none.
+    """Scores of a model on test examples, with intervals; empty where it predicts nothing, or several things of each.
 
     Those of each group are among them, by column, as in `Model.evaluate`, where there are rows enough for one.
     """
-    if not len(test):
+    if not len(test) or test.targets.ndim > 1:
         return {}
     try:
         with np.errstate(all="ignore"):

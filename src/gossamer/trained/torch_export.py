@@ -135,6 +135,8 @@ class Exported(nn.Module):
     def _finished(self, scores: Tensor) -> Tensor:
         if self.output == "prediction":
             shift, unit = (0.0, 1.0) if self._target is None else self._target.shift_and_unit
+            if scores.shape[1] > 1:
+                return scores
             return scores[:, 0] if self._target is None else scores[:, 0] * unit + shift
         if self.output == "scores":
             return scores

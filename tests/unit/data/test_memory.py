@@ -147,7 +147,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "too large": ({"x": X * 1e300}, r"^x, row 0, column 0: expected a finite number that fits float32, found inf;"),
     "sparse nan": ({"x": sp.csr_array(np.where(X == 0.75, np.nan, X))}, r"^x, row 2, column 0: .*, found nan;"),
     "labels of another length": ({"y": Y[:3]}, r"^y: expected one for each of 6 examples, found \[3\]$"),
-    "one-hot labels": ({"y": np.eye(6)}, r"^y: expected one for each of 6 examples, found \[6, 6\]$"),
+    "answers of another length": ({"y": np.eye(5)}, r"^y: expected one for each of 6 examples, found \[5, 5\]$"),
     "nan labels": ({"y": np.array([0, 1, np.nan, 0, 1, 0])}, r"^y: expected finite numbers, found 1 other.* row 2;"),
     "dates": ({"y": np.zeros(6, "datetime64[D]")}, r"^y: expected numbers or texts, found datetime64\[D\];"),
     "owners of another length": ({"owners": [1, 2]}, r"^owners: expected one for each of 6 examples, found \[2\]$"),

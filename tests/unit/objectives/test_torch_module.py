@@ -183,7 +183,7 @@ def test_copies_compute_the_same(copied: object) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"loss": "hinge"}, r"loss is one of cross_entropy, mse, found 'hinge'"),
+        ({"loss": "hinge"}, r"loss is one of cross_entropy, mse, binary_cross_entropy, found 'hinge'"),
         ({"l2": -1.0}, r"l2 is a number of at least 0, found -1.0"),
         ({"memory_mib": 0}, r"memory_mib is at least 1, found 0"),
         ({"strategy": "fast"}, r"strategy is one of auto, compiled, layers, threads, vmap, loop, found 'fast'"),
@@ -230,7 +230,11 @@ def test_an_evaluation_needs_examples() -> None:
             "cross_entropy",
             r"cannot take examples of shape \[4\]: layer 'itself' is Linear\(in_features=5, .* given \[1, 4\]",
         ),
-        (nn.Linear(4, 1), "cross_entropy", r"must return scores \[examples, 2 or more classes\], found shape \[1, 1\]"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.Unflatten(1, (2, 2))),
+            "cross_entropy",
+            r"must return scores \[examples, 2 or more classes\], found shape \[1, 2, 2\]",
+        ),
         (nn.Linear(4, 2), "mse", r"must return one number an example, found shape \[1, 2\]"),
     ],
 )

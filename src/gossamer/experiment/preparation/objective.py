@@ -387,6 +387,8 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
 
 
 def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
+    if dataset.train.targets.ndim > 1:
+        raise DataError(f"y: {name} has one target an example, found several; give one, or a network with module=")
     settings, compute = experiment.objective, experiment.compute
     features = int(np.prod(dataset.train.features.shape[1:]))
     if compute.precision is not None:
@@ -429,8 +431,9 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int:
     from gossamer.objectives.networks.network import loss_of
 
     classes, loss = dataset.classes, experiment.objective.loss
-    found = None if loss is None else loss_of(said_of(loss), classes).wanted
-    return found or classes or 1
+    found, targets = None if loss is None else loss_of(said_of(loss), classes).wanted, dataset.train.targets
+    several = int(targets.max(initial=0)) + 1 if targets.ndim > 2 else targets.shape[-1] if targets.ndim == 2 else 1
+    return found or classes or several
 
 
 def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: bool = False) -> Objective:
@@ -443,7 +446,8 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
         raise SpecError(f"objective.dtype of a network must be float32, found {settings.dtype}")
     if not settings.intercept:
         raise SpecError("objective.intercept: false is for linear models; a network's module says where it has biases")
-    usual = "cross_entropy" if dataset.classes else "mse"
+    axes = dataset.train.targets.ndim
+    usual = "cross_entropy" if dataset.classes or axes > 2 else "binary_cross_entropy" if axes == 2 else "mse"
     compute = experiment.compute
     made: Callable[..., Objective] = TorchModule
     if compute.device is not None:

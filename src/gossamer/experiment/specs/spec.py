@@ -82,8 +82,8 @@ class ObjectiveSettings(Section):
     l2 : float
         Strength of the L2 term; its gradient depends on no data and is added after the noise.
     loss : str or mapping, optional
-        Loss of a network: ``cross_entropy``, ``mse``, or one that another distribution registers, by its name or with
-        its settings. By default what the targets ask for.
+        Loss of a network: ``cross_entropy``, ``mse``, ``binary_cross_entropy``, or one that another distribution
+        registers, by its name or with its settings. By default what the targets ask for.
     dtype : {"float32", "float64"}
         Type of linear models; networks are float32.
     intercept : bool

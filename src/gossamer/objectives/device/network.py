@@ -329,7 +329,8 @@ class DeviceNetwork(TorchModule):
                     outputs, targets = work.network.outputs(parameters, work.features[part]), work.targets[part]
                     totals[row, 0] += work.network.loss.values(outputs, targets).double().sum()
                     if plan.classes:
-                        totals[row, 1] += (work.network.loss.scores(outputs).argmax(1) == targets).sum()
+                        right = work.network.loss.scores(outputs).argmax(1) == targets
+                        totals[row, 1] += right.double().reshape(len(targets), -1).mean(1).sum()
         loss, correct = self.device.download(totals).T / len(split)
         return objective.Evaluation(loss, correct if plan.classes else np.full_like(loss, np.nan))
 

@@ -202,7 +202,7 @@ def moved(model: Tensor) -> Tensor:
     return model + 0.05 * torch.from_numpy(np.random.default_rng(1).standard_normal(len(model))).to(model.dtype)
 
 
-def probe(network: Network, model: Tensor, features: Tensor) -> Probed:
+def probe(network: Network, model: Tensor, features: Tensor, target: tuple[int, ...] = ()) -> Probed:
     """Try the ways of `networks.gradients` at ``model`` on two of ``features``, in float64 if the module's code can.
 
     The reference sees one example at a time, so a difference shows a layer of torch that mixes examples, parameters
@@ -213,7 +213,7 @@ def probe(network: Network, model: Tensor, features: Tensor) -> Probed:
     ModelError
         If the module has no gradient of one example, or changes itself.
     """
-    targets = torch.tensor([0, 1]) if network.loss.classifies else torch.zeros(2, dtype=model.dtype)
+    targets = network.loss.made_up(target, model.dtype)
     double, failures = network.double(), list[Exception]()
     for twin, way in ((double, ExampleGradients), (network.copied(), ExampleGradients), (network, LoopedGradients)):
         # Code that makes arrays of float32 takes no others.
@@ -358,7 +358,7 @@ def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple
     generator, twin = np.random.default_rng(0), network.double()
     features = torch.from_numpy(generator.standard_normal((2, *shape)))
     moved = (model.double() + 0.05 * torch.from_numpy(generator.standard_normal(len(model)))).to(model.dtype)
-    targets = torch.tensor([0, 1]) if network.loss.classifies else torch.zeros(2, dtype=torch.float64)
+    targets = network.loss.made_up((), torch.float64)
     for one in range(len(targets)):
         total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)

@@ -411,15 +411,18 @@ def batch_of(features: Tensor, targets: Tensor) -> PaddedBatch:
 # added in order. So results depend neither on cores, nor on load, nor on OMP_NUM_THREADS.
 
 
-def check_split(data: Split, classes: int | None) -> None:
-    """Raise DataError unless there is one target an example, and it is one of the ``classes``, if there are any."""
-    if data.features.shape[0] != len(data) or data.targets.ndim != 1:
+def check_split(data: Split, target: tuple[int, ...], classes: int | None, shares: bool) -> None:
+    """Raise DataError unless each example has a ``target`` of that shape, of ``classes`` or of ``shares``."""
+    if data.features.shape[0] != len(data) or data.targets.shape[1:] != target:
+        wanted = ", ".join(["n", *map(str, target)])
         raise DataError(
-            f"expected one target [n] an example [n, ...], found targets {list(data.targets.shape)} and features "
-            f"{list(data.features.shape)}"
+            f"expected one target [{wanted}] an example [n, ...], found targets {list(data.targets.shape)} and "
+            f"features {list(data.features.shape)}; give others, or a module with other outputs"
         )
     if classes is not None:
         check_classes(data.targets, classes, "give the module more outputs")
+    if shares and not ((data.targets >= 0) & (data.targets <= 1)).all():
+        raise DataError("targets of binary_cross_entropy must be from 0 to 1, found others; mark what is there by 1")
 
 
 class Piece(NamedTuple):

@@ -87,7 +87,7 @@ class Strategy:
     def limit(self, memory: int, put_out: int, size: int, itemsize: int) -> int:
         """Examples that ``memory`` bytes suffice for, at least one."""
         each = (self.copies * put_out + self.gradients * size) * itemsize
-        return max(1, min(self.examples, int(memory / each)))
+        return max(1, min(self.examples, int(memory / max(1.0, each))))
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -155,6 +155,8 @@ class NetworkPlan:
         Numbers that the layers put out for an example.
     choosy : bool
         Whether its code may fail on some examples, so that it has to be tried on all before it is trained.
+    outputs, target : tuple of int
+        Shape of what the module returns for one example, and of the target of an example.
     """
 
     strategy: str
@@ -169,6 +171,8 @@ class NetworkPlan:
     network: Network
     put_out: int
     choosy: bool
+    outputs: tuple[int, ...]
+    target: tuple[int, ...]
 
 
 def _different(models: FloatArray) -> tuple[FloatArray, IndexArray]:
@@ -198,8 +202,9 @@ class TorchModule(objective.Objective):
     module : torch.nn.Module
         Takes examples [n, ...] and returns what the loss needs.
     loss : str or OwnLoss
-        ``cross_entropy`` (outputs [n, classes], targets are class numbers), ``mse`` (outputs [n] or [n, 1]; the
-        squared error of an example, not halved), or one's own, which sees one example at a time.
+        ``cross_entropy`` (outputs [n, classes, ...], targets are class numbers [n, ...]; one output is the logit of two
+        classes), ``mse`` (the squared error of an example, not halved), ``binary_cross_entropy`` (outputs are logits
+        of targets [n, ...]), or one's own, which sees one example at a time. Of several targets it is the mean.
     l2 : float
         Strength of the L2 term, at least 0.
     memory_mib : int
@@ -392,7 +397,10 @@ class TorchModule(objective.Objective):
             with plan.networks.lend() as network:
                 outputs, targets = self._computed(network, models[item[0]], split, item[1])
                 losses = network.loss.values(outputs, targets).double().sum()
-                correct = (network.loss.scores(outputs).argmax(1) == targets).sum() if plan.classes else losses * np.nan
+                correct = losses * np.nan
+                if plan.classes:  # of several places of an example, the share
+                    right = network.loss.scores(outputs).argmax(1) == targets
+                    correct = right.double().reshape(len(targets), -1).mean(1).sum()
             return np.array([losses, correct], np.float64)
 
         totals = np.zeros((len(models), 2))
@@ -433,14 +441,15 @@ class TorchModule(objective.Objective):
         DataError
             If the model does not fit.
         """
-        data = Split(features, np.zeros(features.shape[0], np.int64))
-        plan, (model,) = self.plan(data), self.rows(model[None], 1)
-        found = np.empty((len(data), plan.classes or 1))
+        plan, (model,), count = self._plan_of(tuple(features.shape[1:])), self.rows(model[None], 1), features.shape[0]
+        data = Split(features, np.zeros((count, *plan.target), np.int64))
+        self.plan(data)
+        found = [np.empty((0, plan.classes or 1))]
         with plan.networks.lend() as network:
-            for part in objective.slices(len(data), plan.rows):
+            for part in objective.slices(count, plan.rows):
                 outputs, _ = self._computed(network, model, data, part)
-                found[part] = network.loss.scores(outputs).reshape(-1, found.shape[1]).double().numpy()
-        return found
+                found.append(network.loss.scores(outputs).reshape(len(outputs), -1).double().numpy())
+        return np.concatenate(found[1:] or found)
 
     def _computed(self, network: Network, model: FloatArray, data: Split, part: slice) -> tuple[Tensor, Tensor]:
         """Outputs for some examples, and their targets."""
@@ -498,12 +507,18 @@ class TorchModule(objective.Objective):
         """Plan of how gradients on ``data`` are computed; the data is checked the first time."""
         if (known := self._checked.get(data)) is not None:
             return known
-        shape = tuple(data.features.shape[1:])
+        plan = self._plan_of(tuple(data.features.shape[1:]))
+        if data.targets.ndim == 1 and plan.target:
+            wanted, found = self._network.loss.outputs, list(plan.outputs)
+            raise ModelError(f"the module must return {wanted}, found shape {found} for one example")
+        gradients.check_split(data, plan.target, plan.classes, self.loss == "binary_cross_entropy")
+        self._check_taken(data, plan)
+        return self._checked.setdefault(data, plan)
+
+    def _plan_of(self, shape: tuple[int, ...]) -> NetworkPlan:
         if shape not in self._plans:
             self._plans[shape] = self._planned(shape)
-        gradients.check_split(data, self._plans[shape].classes)
-        self._check_taken(data, self._plans[shape])
-        return self._checked.setdefault(data, self._plans[shape])
+        return self._plans[shape]
 
     def _planned(self, shape: tuple[int, ...]) -> NetworkPlan:
         """Try the network on made-up examples of ``shape``, and decide.
@@ -518,18 +533,22 @@ class TorchModule(objective.Objective):
         # A module that draws numbers is about to be refused.
         with gradients.one_torch_thread(), torch.random.fork_rng(devices=[]):
             tried, any_numbers = checks.tried_on(network.copied(), model, shape)
-            kernel, no_kernel = (None, "")
-            if chosen in ("auto", COMPILED) and self._kernels:
+            with torch.no_grad():
+                outputs = network.copied().outputs(network.parameters(model), tried[:1])
+            target = network.loss.target_of(tuple(outputs.shape))
+            kernel, no_kernel = (None, "kernels are for one target an example" if target else "")
+            if chosen in ("auto", COMPILED) and self._kernels and not target:
                 kernel, no_kernel = self._kernel(shape)
             checks.check_alone(network, checks.moved(model), tried)
             with torch.no_grad():
-                outputs = network.outputs(network.parameters(model), tried[:1])
                 put_out = gradients.activations(
                     network.module, lambda: network.outputs(network.parameters(model), tried[:1])
                 )
             # A chain's layers are torch's own and nothing else, so there is one way to their gradients.
             looped, layers, batched = (
-                checks.Probed(None, None, network) if kernel else checks.probe(network, checks.moved(model), tried)
+                checks.Probed(None, None, network)
+                if kernel
+                else checks.probe(network, checks.moved(model), tried, target)
             )
         if looped and (self._steady or self.exact or chosen not in ("auto", "loop")):
             asked = f"strategy '{chosen}'" if chosen not in ("auto", "loop") else "compute.rounding: exact"
@@ -556,17 +575,21 @@ class TorchModule(objective.Objective):
             taken,
             put_out,
             looped is not None or not any_numbers,
+            tuple(outputs.shape),
+            target,
         )
 
     def _kernel(self, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
         """The kernel of the network's chain, which agrees with torch, or why there is none."""
         network, model = self._network, torch.from_numpy(self._given)
-        if not isinstance(self.loss, str):
+        if self.loss not in ("cross_entropy", "mse"):
             return None, "kernels are for the losses cross_entropy and mse"
         if network.loss.weights is not None:
             return None, "kernels know no weights of classes"
         try:
             chain = chain_of(network.module, shape, self.parts)
+            if network.loss.classifies and chain[-1].after.size == 1:
+                raise Unknown("no kernel has one output for two classes")
         except Unknown as problem:
             return None, str(problem)
 

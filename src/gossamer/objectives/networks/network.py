@@ -139,9 +139,9 @@ class NetworkLoss:
     Attributes
     ----------
     values : callable
-        (outputs [examples, ...], targets [examples]) -> losses [examples].
+        (outputs [examples, ...], targets [examples, ...]) -> losses [examples].
     classifies : bool
-        Whether targets are class numbers, and scores one number a class.
+        Whether targets are class numbers, and scores one number a class, along the first axis of an example.
     scored : callable, optional
         outputs [examples, ...] -> scores [examples, classes or 1], where outputs are not the scores.
     wanted : int, optional
@@ -161,8 +161,8 @@ class NetworkLoss:
         """Losses [examples] whose gradients are taken, which are the weighted ones where there are weights."""
         if self.weights is None:
             return self.values(outputs, targets)
-        weights = self.weights.to(outputs)
-        return F.cross_entropy(outputs + weights.log(), targets, weight=weights, reduction="none")
+        weights, scores = self.weights.to(outputs), self.scores(outputs)
+        return F.cross_entropy(scores + weights.log(), targets, weight=weights, reduction="none")
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Numbers that examples are predicted by."""
@@ -178,23 +178,50 @@ class NetworkLoss:
         return "scores [examples, 2 or more classes]" if self.classifies else "one number an example"
 
     def suits(self, shape: tuple[int, ...]) -> bool:
-        """Whether a module that returns ``shape`` for one example can be trained with it."""
+        """Whether there are targets that a module which returns ``shape`` for one example can be trained on."""
         if self.wanted is not None:
             return shape == (1, self.wanted) or (self.wanted == 1 and shape == (1,))
-        return len(shape) == 2 and shape[0] == 1 and shape[1] > 1 if self.classifies else shape in ((1,), (1, 1))
+        return shape[:1] == (1,) and 0 not in shape
+
+    def target_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of an example's target, by that which the module returns for one example."""
+        one = self.wanted is not None or shape in ((1,), (1, 1))
+        return () if one else shape[2:] if self.classifies else shape[1:]
+
+    def made_up(self, target: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Targets [2, ...] of shape ``target`` for trials."""
+        if not self.classifies:
+            return torch.zeros((2, *target), dtype=dtype)
+        return torch.arange(2).view(2, *[1] * len(target)).expand(2, *target)
+
+
+def _classes(outputs: Tensor) -> Tensor:
+    """Scores [examples, classes, ...]; a single output is the logit of the second of two classes."""
+    rows = outputs[:, None] if outputs.ndim == 1 else outputs
+    return torch.cat([torch.zeros_like(rows), rows], 1) if rows.shape[1] == 1 else rows
+
+
+def _mean(losses: Tensor) -> Tensor:
+    """The mean of an example's losses, [examples]."""
+    return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none")
+    return _mean(F.cross_entropy(_classes(outputs), targets, reduction="none"))
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs.reshape(targets.shape) - targets).square()
+    return _mean((outputs.reshape(targets.shape) - targets).square())
+
+
+def _binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _mean(F.binary_cross_entropy_with_logits(outputs.reshape(targets.shape), targets, reduction="none"))
 
 
 LOSSES: Mapping[str, NetworkLoss] = {
-    "cross_entropy": NetworkLoss(_cross_entropy, classifies=True),
+    "cross_entropy": NetworkLoss(_cross_entropy, classifies=True, scored=_classes),
     "mse": NetworkLoss(_squared_error, classifies=False),
+    "binary_cross_entropy": NetworkLoss(_binary_cross_entropy, classifies=False, scored=torch.sigmoid),
 }
 
 
