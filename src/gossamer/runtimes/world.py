@@ -113,7 +113,10 @@ def read_trace(path: Path, nodes: int, every: float | None = None) -> list[list[
     for number, line in read_rows(path, "the trace", "faults.availability.path"):
         try:
             node, came, left = (part.strip() for part in line.split(","))
-            spans[_number(node, nodes)].append(_span(came, left or repr(last), last))
+            place, start, end = int(node), float(came), float(left or last)
+            if not 0 <= place < nodes or not 0 <= start < end <= last:  # also what is not a number
+                raise ValueError
+            spans[place].append((start, end))
         except ValueError:
             within = "" if every is None else f", and up to {every:g}"
             heading = number == 1 and not any(character.isdecimal() for character in line)
@@ -130,20 +133,6 @@ def read_trace(path: Path, nodes: int, every: float | None = None) -> list[list[
             if after < before:
                 raise DataError(f"{path}: node {node_number} is there twice at second {after:g}; join these lines")
     return spans
-
-
-def _number(text: str, nodes: int) -> int:
-    number = int(text)
-    if not 0 <= number < nodes:
-        raise ValueError
-    return number
-
-
-def _span(came: str, left: str, last: float) -> Span:
-    start, end = float(came), float(left)
-    if not 0 <= start < end <= last:  # also what is not a number
-        raise ValueError
-    return start, end
 
 
 Availability = Annotated[Annotated[DayAndNight | Trace, Field(discriminator="name")], bare("name")]

@@ -361,7 +361,7 @@ class AlgorithmContract:
 
 def _refuses(node: Node, event: Received, now: float, bad: np.ndarray[Any, Any]) -> bool:
     """Whether a spoilt message changes nothing, or is rejected and leaves nothing behind; the node is as it was."""
-    before, kept = encode(state_of(node)), node._keep()
+    before, kept = encode(state_of(node)), node.kept()
     try:
         effects = node.handle(event, now)
     except PeerError:

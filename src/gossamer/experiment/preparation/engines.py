@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -32,6 +33,7 @@ from gossamer.sides.receipts import Book
 LEAST = 5_000
 """Nodes from which on a run is made by the compiled loop, unless the spec says otherwise."""
 
+_LINKS = tuple(f"links.{key}" for key in ("bandwidth", "exceptions", "jitter", "loss", "duplicate", "partitions"))
 _KEYS: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     (lambda p: p.algorithm.population is None, "algorithm.name"),
     (lambda p: p.world.told, "algorithm.learning_rate.clock"),
@@ -42,12 +44,7 @@ _KEYS: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     (lambda p: not isinstance(p.clipping.policy, FixedClip), "privacy.clip"),
     # By the spec: what is prepared is scaled by now, and the release by which that was found has the first number.
     (lambda p: isinstance(p.experiment.dataset.scale, PrivateScale), "dataset.scale"),
-    (lambda p: p.experiment.links.bandwidth is not None, "links.bandwidth"),
-    (lambda p: p.experiment.links.exceptions, "links.exceptions"),
-    (lambda p: p.experiment.links.jitter, "links.jitter"),
-    (lambda p: p.experiment.links.loss, "links.loss"),
-    (lambda p: p.experiment.links.duplicate, "links.duplicate"),
-    (lambda p: p.experiment.links.partitions, "links.partitions"),
+    *((attrgetter(f"experiment.{key}"), key) for key in _LINKS),
     (lambda p: p.experiment.faults.away, "faults"),
     (lambda p: p.experiment.speeds.name == "file", "speeds.name"),
     (lambda p: p.experiment.speeds.scenario.name == "random_slow", "speeds.scenario"),

@@ -87,14 +87,8 @@ class KeptSecret:
         DataError
             If it cannot be written, or a secret is there already.
         """
-        content = _Written(
-            noise_secret=self.secret.value.hex(),
-            run=self.run,
-            made_by=self.made_by,
-            gossamer=self.gossamer,
-            tested=self.tested,
-            name=self.name,
-        )
+        more = {name: value for name, value in vars(self).items() if name != "secret"}
+        content = _Written(noise_secret=self.secret.value.hex(), **more)
         try:
             write_private(folder / FILE, (content.model_dump_json(indent=2) + "\n").encode(), what="noise secret")
         except IdentityError as error:
