@@ -142,9 +142,9 @@ Pair = tuple[Labelled, Labelled | None]
 
 
 def as_float32(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """``values`` as float32; what is too large for it becomes infinite, for `require_finite` to find."""
+    """``values`` as float32, copied only if they are not; what is too large is infinite, for `require_finite`."""
     with np.errstate(over="ignore"):
-        return np.asarray(values).astype(np.float32)
+        return np.asarray(values).astype(np.float32, copy=False)
 
 
 def with_entries(features: sp.csr_array, entries: npt.NDArray[np.float32]) -> sp.csr_array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -111,6 +112,36 @@ class Data:
             self.task, self.target_range = "regression", "none"
         _check_names(self.feature_names, features, columns)
 
+    @classmethod
+    def read(cls, examples: Any, test: Any = None, **said: Any) -> Data:
+        """Read a `torch.utils.data.Dataset` or `DataLoader` once, into a memory-mapped file that goes with the process.
+
+        What it shuffles, or augments at random, is as it was drawn then; a run draws its own batches.
+
+        Parameters
+        ----------
+        examples : Dataset or DataLoader
+            Pairs of features and target, or mappings of features and ``label``; of a loader, batches of them.
+        test : Dataset or DataLoader, optional
+            Examples to test on, read alike.
+        **said
+            Other arguments of `Data`.
+
+        Raises
+        ------
+        DataError
+            If it has no end, or its examples differ in form.
+        """
+        if type(getattr(examples, "sampler", None)).__name__ == "RandomSampler":
+            warnings.warn(
+                "data: the loader shuffles; examples stay in the order in which they are read, and what it draws at "
+                "random is drawn once: a run draws its own batches",
+                RunWarning,
+                stacklevel=2,
+            )
+        x_test, y_test = (None, None) if test is None else _streamed(test, "test")
+        return cls(*_streamed(examples, "data"), x_test=x_test, y_test=y_test, **said)
+
     def __repr__(self) -> str:
         train, test = self.train, self.test
         shapes = {"x": train.features, "y": train.labels, "owners": train.owners, "persons": train.persons}
@@ -165,6 +196,52 @@ class Data:
                 "for real targets give task='regression'"
             )
         return dataset_of(settings, self.train, self.test, Path(IN_MEMORY), IN_MEMORY)
+
+
+def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+    """Features [n, ...], mapped from a file that is gone with the process, and targets [n, ...]."""
+    kind, batched = type(source).__name__, getattr(source, "batch_sampler", None) is not None
+    try:
+        count = len(source)
+    except TypeError:
+        raise DataError(
+            f"{name}: expected examples with an end, found {kind} without a length; give it __len__, or arrays"
+        ) from None
+    items = source if hasattr(source, "batch_sampler") else (source[n] for n in range(count))
+    targets: list[npt.NDArray[Any]] = []
+    shape: tuple[int, ...] | None = None
+    with tempfile.TemporaryFile() as file:
+        for number, item in enumerate(items):
+            if number == count:
+                raise DataError(
+                    f"{name}: expected {counted(count, 'item')}, as its length says, found more; end it there"
+                )
+            x, y = _pair(item, name)
+            x, y = (np.asarray(each) if batched else np.asarray(each)[None] for each in (x, y))
+            shape = x.shape[1:] if shape is None else shape
+            if x.shape[1:] != shape or len(x) != len(y):
+                raise DataError(
+                    f"{name}, item {number}: expected features {list(shape)} as in the first, and a target for each, "
+                    f"found {list(x.shape[1:])} and {len(y)} for {len(x)}; bring all to one shape"
+                )
+            file.write(np.ascontiguousarray(as_float32(_numbers(x, name))).data)
+            targets.append(y)
+        if shape is None or not file.tell():
+            raise DataError(f"{name}: expected examples with features, found none in {kind}")
+        y = np.concatenate(targets)
+        file.flush()
+        return np.memmap(file, np.float32, "r", shape=(len(y), *shape)), y
+
+
+def _pair(item: Any, name: str) -> tuple[Any, Any]:
+    """Features and target of an item."""
+    if isinstance(item, Mapping) and len(item) == 2 and (key := {"label", "labels", "target"} & item.keys()):
+        (features,) = item.keys() - key
+        item = item[features], item[key.pop()]
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        found = f"{type(item).__name__}" + (f" of {', '.join(map(str, item))}" if isinstance(item, Mapping) else "")
+        raise DataError(f"{name}: expected pairs of features and target, found {found}; let __getitem__ return a pair")
+    return item[0], item[1]
 
 
 def _features(values: Any, name: str) -> Features:

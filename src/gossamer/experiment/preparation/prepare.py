@@ -396,8 +396,13 @@ class FromMemory:
     module: Given | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, Data | None):
-            raise SpecError(f"data: expected gs.Data(x, y, ...), found {type(self.data).__name__}; wrap the arrays")
+        given: Any = self.data
+        if not isinstance(given, Data | None):
+            arrays = isinstance(given, list | tuple | Mapping) or hasattr(given, "__array__")
+            if arrays or not (hasattr(given, "batch_sampler") or hasattr(type(given), "__getitem__")):
+                found = type(given).__name__
+                raise SpecError(f"data: expected gs.Data(x, y, ...), found {found}; wrap the arrays")
+            object.__setattr__(self, "data", Data.read(given))
 
     def named(self, experiment: Experiment) -> Experiment:
         """The spec that says what is given from memory.

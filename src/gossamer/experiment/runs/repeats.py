@@ -19,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from gossamer.data.memory import Data
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
@@ -85,7 +84,7 @@ def replay_run(experiment: Experiment, trace: str | Path) -> ReplayDifference | 
 def resume_run(
     results: str | Path,
     *,
-    data: Data | None = None,
+    data: Any = None,
     module: Given | None = None,
     progress: RunProgress | None = None,
     trace: str | Path | None = None,
@@ -323,7 +322,7 @@ def repeat_run(
     results: str | Path,
     out: str | Path | None = None,
     *,
-    data: Data | None = None,
+    data: Any = None,
     module: Given | None = None,
     overwrite: bool = False,
     progress: RunProgress | None = None,

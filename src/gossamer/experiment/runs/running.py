@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
-from gossamer.data.memory import Data
 from gossamer.errors import RunWarning
 from gossamer.experiment.preparation.ending import (
     INCOMPLETE,
@@ -318,7 +317,7 @@ def run(
     experiment: Experiment | Mapping[str, Any] | str | Path,
     out: str | Path | None = None,
     *,
-    data: Data | None = None,
+    data: Any = None,
     module: Given | None = None,
     overwrite: bool = False,
     progress: RunProgress | None = None,
@@ -337,8 +336,8 @@ def run(
         Spec to run: an object, plain data, or a YAML file.
     out : path, optional
         Folder for the results; None writes nothing.
-    data : Data, optional
-        Examples from memory, in the place of the spec's ``dataset``.
+    data : Data, or Dataset or DataLoader of PyTorch, optional
+        Examples from memory, in the place of the spec's ``dataset``; see `Data.read`.
     module : torch.nn.Module, or a class or function that makes one, optional
         The network, in the place of the spec's ``objective.module``. It is copied. A module starts from the parameters
         that it has, which must not come from the private data; what a class or a function makes starts from parameters

@@ -1,0 +1,132 @@
+"""Datasets and loaders of PyTorch as examples: the same as their arrays, read once; and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import gossamer as gs
+
+RNG = np.random.default_rng(2)
+X, Y = RNG.standard_normal((30, 3, 2)).astype(np.float32), RNG.integers(0, 3, 30)
+PAIRS = TensorDataset(torch.tensor(X), torch.tensor(Y))
+SPEC = {
+    "algorithm": {"name": "gossip", "nodes": 2, "batch_size": 4, "topology": "complete"},
+    "budget": {"epsilon": 5, "delta": 1e-3},
+    "privacy": {"noise_secret": "reproducible"},
+    "stop": {"updates": 4},
+}
+
+
+class Named(Dataset[dict[str, Any]]):
+    """Rows as mappings, such as those of the package datasets."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {"pixels": X[row].tolist(), "label": int(Y[row])}
+
+
+SOURCES = {
+    "dataset": lambda: PAIRS,
+    "mappings": Named,
+    "loader": lambda: DataLoader(PAIRS, batch_size=7),
+    "loader of single examples": lambda: DataLoader(PAIRS, batch_size=None),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_examples_are_those_of_the_arrays(kind: str) -> None:
+    data = gs.Data.read(SOURCES[kind](), labels=[0, 1, 2])
+    assert np.array_equal(data.train.features, X)
+    assert np.array_equal(data.train.labels, Y)
+
+
+def test_a_run_takes_a_dataset_as_it_takes_its_arrays() -> None:
+    with pytest.warns(gs.RunWarning):  # labels that nobody declares
+        runs = [gs.run(SPEC, data=data) for data in (PAIRS, gs.Data(X, Y))]
+    assert np.array_equal(runs[0].model["weight"], runs[1].model["weight"])
+
+
+def test_features_are_mapped_from_a_file_and_tests_are_read_alike() -> None:
+    data = gs.Data.read(PAIRS, test=DataLoader(PAIRS, batch_size=8))
+    base: Any = data.train.features
+    while not isinstance(base, np.memmap):
+        base = base.base
+    assert data.test is not None
+    assert np.array_equal(data.test.features, X)
+    assert np.array_equal(data.test.labels, Y)
+
+
+def test_a_loader_that_shuffles_says_that_it_does_so_once() -> None:
+    loader = DataLoader(PAIRS, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(gs.RunWarning, match="the loader shuffles; examples stay in the order in which they are read"):
+        data = gs.Data.read(loader)
+    order = np.lexsort(data.train.features.reshape(30, -1).T), np.lexsort(X.reshape(30, -1).T)
+    assert np.array_equal(data.train.labels[order[0]], Y[order[1]])
+    assert not np.array_equal(data.train.labels, Y)
+
+
+class Endless(IterableDataset[tuple[Tensor, int]]):
+    """Examples without an end."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        while True:
+            yield torch.zeros(2), 0
+
+
+class SaidToEnd(Endless):
+    """The same, of a length."""
+
+    def __len__(self) -> int:
+        return 5
+
+
+class Ragged(Named):
+    """Rows of several shapes."""
+
+    def __getitem__(self, row: int) -> Any:
+        return X[row, : 1 + row % 2], Y[row]
+
+
+class Threes(Named):
+    """Rows of three things."""
+
+    def __getitem__(self, row: int) -> Any:
+        return X[row], Y[row], row
+
+
+REFUSED = {
+    "without an end": (
+        lambda: DataLoader(Endless(), 4),
+        "data: expected examples with an end, found DataLoader without",
+    ),
+    "longer than it says": (
+        lambda: DataLoader(SaidToEnd(), None),
+        "data: expected 5 items, as its length says, found mo",
+    ),
+    "of several shapes": (Ragged, r"data, item 1: expected features \[1, 2\] as in the first, .* found \[2, 2\]"),
+    "no pairs": (Threes, "data: expected pairs of features and target, found tuple; let __getitem__ return a pair"),
+    "of none": (
+        lambda: TensorDataset(torch.zeros(0, 2), torch.zeros(0)),
+        "data: expected examples with features, found",
+    ),
+    "a number": (lambda: 3, r"data: expected gs\.Data\(x, y, \.\.\.\), found int; wrap the arrays"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_said_in_a_line(case: str) -> None:
+    source, message = REFUSED[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of lengths
+        with pytest.raises(gs.CallerError, match=message):
+            gs.run(SPEC, data=source())
