@@ -322,16 +322,9 @@ def _drawn(means: Sequence[Mean], axes: Axes) -> Iterator[Any]:
             y = [one.mean for one in own]
             bars = [(0, 0) if one.interval is None else (one.mean - one.interval[0],) * 2 for one in own]
             colour = COLOURS[number % len(COLOURS)]
-            plot.errorbar(
-                x,
-                y,
-                np.array(bars).T,
-                color=colour,
-                marker=_MARKS[number % len(_MARKS)],
-                linestyle="none" if at is None else _LINES[number % len(_LINES)],
-                capsize=2,
-                elinewidth=0.9,
-            )
+            looks = {"color": colour, "marker": _MARKS[number % len(_MARKS)], "capsize": 2, "elinewidth": 0.9}
+            style = "none" if at is None else _LINES[number % len(_LINES)]
+            plot.errorbar(x, y, np.array(bars).T, linestyle=style, **looks)
             ends.append((x[-1], y[-1], f"{named}{line}", colour))
         plot.margins(x=0.04, y=0.08)
         if axes.y in _SHARES:
@@ -353,16 +346,10 @@ def _label(plot: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
     apart = _LINE_HEIGHT * np.arange(len(ordered))
     heights = isotonic_regression([(y - low) / (high - low) for _, y, _, _ in ordered] - apart).x + apart
     for (x, y, line, colour), height in zip(ordered, heights, strict=True):
-        plot.annotate(
-            line,
-            (x, y),
-            (1.03, height),
-            textcoords=plot.transAxes,
-            parse_math=False,
-            color=[0.75 * part for part in rgb(colour)],  # letters need more contrast than lines
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 4},
-        )
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 4}
+        place = {"textcoords": plot.transAxes, "va": "center", "arrowprops": leader}
+        dark = [0.75 * part for part in rgb(colour)]  # letters need more contrast than lines
+        plot.annotate(line, (x, y), (1.03, height), parse_math=False, color=dark, **place)
 
 
 def _moved(place: float, aside: float, places: Sequence[float], logarithmic: bool) -> float:

@@ -20,10 +20,9 @@ from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.objectives.score_words import said_first
 from gossamer.privacy.guarantee_card import FILE as GUARANTEE
 from gossamer.report.drawing import decimal
-from gossamer.report.evaluation import private_evaluation
 from gossamer.report.privacy import proved_of, sentence
 from gossamer.report.records import RunRecord
-from gossamer.report.scores import groups_of, rows_of
+from gossamer.report.scores import groups_of, private_evaluation, rows_of
 
 MODEL, CARD = "model.json", "model-card.md"
 """Names of the file that has a model's card for programs, and of that for people."""

@@ -33,12 +33,11 @@ from gossamer.report.drawing import (
     share,
     size,
 )
-from gossamer.report.evaluation import private_evaluation
 from gossamer.report.model_card import described
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
 from gossamer.report.records import SCORES, SUMMARY, RunRecord, read_record
-from gossamer.report.scores import remarks, scores
+from gossamer.report.scores import private_evaluation, remarks, scores
 from gossamer.version import __version__
 
 FILE, PAPER, FIGURES = "report.html", "report.pdf", "report-figures"

@@ -126,12 +126,10 @@ def _check(models: Sequence[Saved]) -> None:
                 )
         if None not in (first.run, other.run) and first.run != other.run:
             raise CallerError(f"{other.place}: of run {other.run}, expected {first.run} as {first.place}; leave it out")
-    for node, times in Counter(model.node for model in models).items():
-        if node is not None and times > 1:
-            raise CallerError(f"{node} is named {times} times; name each party's model once, and give it a weight")
-    for place, times in Counter(model.place.resolve() for model in models).items():
+    nodes, places = [model.node for model in models if model.node], [model.place.resolve() for model in models]
+    for named, times in Counter([*nodes, *map(str, places)]).items():
         if times > 1:
-            raise CallerError(f"{place} is named {times} times; name each model once, and give it a weight")
+            raise CallerError(f"{named} is named {times} times; name each party's model once, and give it a weight")
 
 
 def _described(model: Saved) -> dict[str, Any]:

@@ -456,12 +456,6 @@ def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
     given.columns = {name: given.columns.get(name, "number") for name in rest}
     if not given.columns:
         raise CallerError(f"{looked.path}: expected a feature beside {target}, found none that is not left out")
-    for name in roles.values() if not given.drop_unlabelled else [*roles.values()][1:]:
-        column = looked.columns[name].read(given.marks, list(map(str, given.labels)))
-        if column.empty:
-            raise CallerError(
-                f"{looked.path}: {name} has {_empty(column)}; leave such rows out, or write them otherwise"
-            )
     column = looked.columns[target]
     if given.labels and len(column.texts) < 2:
         raise CallerError(
