@@ -29,7 +29,6 @@ from gossamer.studies.study import (
     ACCURACY,
     AREA,
     LOSS,
-    Remarks,
     Scores,
     Spec,
     Spread,
@@ -276,7 +275,7 @@ def plan_price(
     check_runs(1, seeds, jobs)  # before the data are read
     _check_epsilons(epsilons)
     experiment = _private(experiment_of(spec, settings))
-    remarks, left_out = Remarks(), dict[str, str]()
+    remarks, left_out = list[str](), dict[str, str]()
     prepared, plan = checked(experiment, NOISY, remarks)
     first = _makers(experiment, partial(passes_of, prepared, plan), prepared, epsilons)
     runs, shared = runs_of(out, first, seeds, jobs, tell, remarks, {NOISY: plan.words.shared}, left_out)
@@ -304,7 +303,7 @@ def _sound_without_noise(experiment: Experiment) -> Experiment:
     """The federation without noise; with its clip where it cannot be run without."""
     try:
         found = without_noise(experiment)
-        checked(found, CLEAN, Remarks())
+        checked(found, CLEAN, [])
         return found
     except CallerError:
         return without_noise(experiment, clipped=True)

@@ -210,32 +210,17 @@ def _largest(values: Any) -> float | None:
 # Checking settings before any of their runs: as `gossamer check` does, with each warning once.
 
 
-@dataclass
-class Remarks:
-    """Warnings of several runs, each once.
-
-    Attributes
-    ----------
-    lines : list of str
-        Lines in the order in which they came.
-    """
-
-    lines: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Gather what runs are warned of inside the block."""
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always", RunWarning)
-            yield
-        self.lines += dict.fromkeys(
-            str(one.message)
-            for one in found
-            if issubclass(one.category, RunWarning) and str(one.message) not in self.lines
-        )
+@contextmanager
+def gathered(remarks: list[str]) -> Iterator[None]:
+    """Gather what runs are warned of inside the block, each line once."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", RunWarning)
+        yield
+    lines = [str(one.message) for one in found if issubclass(one.category, RunWarning)]
+    remarks += dict.fromkeys(line for line in lines if line not in remarks)
 
 
-def checked(experiment: Experiment, name: str, remarks: Remarks) -> tuple[Prepared, Plan]:
+def checked(experiment: Experiment, name: str, remarks: list[str]) -> tuple[Prepared, Plan]:
     """Prepare and plan a run of the setting ``name``, of which nothing is computed.
 
     Raises
@@ -244,7 +229,7 @@ def checked(experiment: Experiment, name: str, remarks: Remarks) -> tuple[Prepar
         If it cannot be run; the line begins with the setting.
     """
     try:
-        with remarks.gathered():
+        with gathered(remarks):
             prepared = prepare(experiment)
             return prepared, plan_run(prepared)
     except CallerError as error:
@@ -417,7 +402,7 @@ def runs_of(
     seeds: int,
     jobs: int | None,
     tell: Tell,
-    remarks: Remarks,
+    remarks: list[str],
     shared: Mapping[str, bool],
     left_out: dict[str, str] | None = None,
     look: Callable[[Prepared, Plan], None] = lambda prepared, plan: None,
@@ -434,7 +419,7 @@ def runs_of(
         Number of runs of each setting, and of those at a time.
     tell : callable
         Is called with a line about each warning.
-    remarks : Remarks
+    remarks : list of str
         Warnings so far.
     shared : mapping of str to bool
         Settings that were checked already, and whether somebody has the run's model.
@@ -454,7 +439,7 @@ def runs_of(
     found, runs = dict(shared), list[StudyRun]()
     for name, make in first.items():
         try:
-            with remarks.gathered():
+            with gathered(remarks):
                 experiment = make()
             if name not in found:
                 prepared, plan = checked(experiment, name, remarks)
@@ -468,7 +453,7 @@ def runs_of(
         runs += each_seed(name, experiment, seeds, out, len(runs))
     for one in runs:
         one.check_folder()
-    for line in remarks.lines:
+    for line in remarks:
         tell(f"warning: {line}")
     return runs, found
 

@@ -20,7 +20,7 @@ from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, 
 from gossamer.report.drawing import PageSection, needed
 from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
-from gossamer.studies.study import LOSS, Remarks, Spec, Study, columns_of, experiment_of, nobody, runs_of
+from gossamer.studies.study import LOSS, Spec, Study, columns_of, experiment_of, nobody, runs_of
 
 # Grids of settings: every combination of the values that some keys of a spec take.
 
@@ -384,7 +384,7 @@ def plan_sweep(
         if axes.y not in (known := figure_names(prepared, plan.words.shared)):
             raise SpecError(f"--figure: y={axes.y} is no figure of this task{did_you_mean(axes.y, {*known, *COSTS})}")
 
-    runs, shared = runs_of(out, first, seeds, jobs, tell, Remarks(), {}, look=look)
+    runs, shared = runs_of(out, first, seeds, jobs, tell, [], {}, look=look)
     return Sweep(out, runs, shared, settings=combinations, axes=axes, baseline=baseline)
 
 

@@ -323,7 +323,7 @@ class OwnedData:
             If the data changed, are known under another name, or cannot be read.
         """
         with told_of_names(self.name, self._command):
-            found = self.file.contents.check(self.name, self._known(self._content(), used), _now())
+            found = self.file.contents.compare(self.name, self._known(self._content(), used), _now(), replaces=False)
         if found is not None:
             raise DataError(
                 f"data set {self.name!r} changed: {found}; {self._command} accepts it, and keeps everything that was "
@@ -360,7 +360,7 @@ class OwnedData:
             rename(self.file.contents.file, renamed_from, self.name)
             self.budget = budget_of(self.policy.data[self.name], self.file, self.name)
         with told_of_names(self.name, self._command):
-            return self.file.contents.accept(self.name, content, _now(), adds_up=adds_up)
+            return self.file.contents.compare(self.name, content, _now(), replaces=True, adds_up=adds_up)
 
     @property
     def _command(self) -> str:

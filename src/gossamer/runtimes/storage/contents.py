@@ -259,38 +259,29 @@ class Contents:
             self.file.execute(f"DELETE FROM {table}")
         self.file.execute("INSERT INTO secret VALUES (?)", mark)
 
-    def check(self, data_set: str, content: Content, now: str) -> Difference | None:
-        """Compare ``content`` with the one that was accepted last; the first one is accepted.
+    def compare(
+        self, data_set: str, content: Content, now: str, *, replaces: bool, adds_up: bool = False
+    ) -> Difference | None:
+        """Compare ``content`` with the one that was accepted last; how it differs, if there was one and it does.
 
-        Raises
-        ------
-        KnownElsewhere
-            If the first one is known under another name.
-        StorageError
-            If it cannot be read or written.
-        """
-        return self._compared(data_set, content, now, replaces=False)
-
-    def accept(self, data_set: str, content: Content, now: str, *, adds_up: bool = False) -> Difference | None:
-        """Accept ``content`` in the place of the one before; how it differs, if there was one and it does.
+        The first one is accepted.
 
         Parameters
         ----------
         data_set, content, now
-            The same as for `check`.
+            Name of the data set, its content, and the time.
+        replaces : bool
+            Whether it is accepted in the place of the one before.
         adds_up : bool
             Whether it may be known under other names: what all of them spend then adds up.
 
         Raises
         ------
         KnownElsewhere
-            If it is, and may not.
+            If it is to be accepted, is known under another name and may not be.
+        StorageError
+            If it cannot be read or written.
         """
-        return self._compared(data_set, content, now, replaces=True, adds_up=adds_up)
-
-    def _compared(
-        self, data_set: str, content: Content, now: str, *, replaces: bool, adds_up: bool = False
-    ) -> Difference | None:
         with self.file.transaction():
             history = self.history(data_set)
             if history and history[-1].fingerprint == content.fingerprint:
