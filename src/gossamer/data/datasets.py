@@ -343,19 +343,10 @@ def _of_splits(
     examples: Labelled | None = None,
     tested: Labelled | None = None,
 ) -> Dataset:
-    return Dataset(
-        settings.name,
-        train,
-        test,
-        classes=None if form.classes is None else len(form.classes),
-        labels=form.labels,
-        owners=None if examples is None else examples.owners,
-        source=source,
-        persons=None if examples is None else examples.persons,
-        declaration=form,
-        test_owners=None if tested is None else tested.owners,
-        test_persons=None if tested is None else tested.persons,
-    )
+    classes = None if form.classes is None else len(form.classes)
+    owners, persons = (None, None) if examples is None else (examples.owners, examples.persons)
+    own = (None, None) if tested is None else (tested.owners, tested.persons)
+    return Dataset(settings.name, train, test, classes, form.labels, owners, source, persons, form, *own)
 
 
 def graph_regression(settings: SyntheticSettings) -> tuple[Labelled, Labelled]:

@@ -478,18 +478,11 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
         if wanted.real and target is not None:
             reader.coded[target] = Codes.of(whole["target"])
         warn_of_marks(table.at, {**columns, str(target): wanted.target_range}, target, reader.coded)
-    return Labelled(
-        rows,
-        _labels(whole["target"], table, wanted) if "target" in whole else np.zeros(0),
-        whole.get("owner"),
-        whole.get("person"),
-        feature_names(columns),
-        tuple(columns),
-        target,
-        Places(table.source, np.concatenate(places), table.unit),
-        {name: count for name, count in counts.items() if count},
-        {name: np.array(cells, np.str_) for name, cells in beside.items()},
-    )
+    labels = _labels(whole["target"], table, wanted) if "target" in whole else np.zeros(0)
+    names, where = (feature_names(columns), tuple(columns)), Places(table.source, np.concatenate(places), table.unit)
+    outside = {name: count for name, count in counts.items() if count}
+    more = {name: np.array(found, np.str_) for name, found in beside.items()}
+    return Labelled(rows, labels, whole.get("owner"), whole.get("person"), *names, target, where, outside, more)
 
 
 def _target(table: NamedRows, wanted: Wanted) -> str | None:

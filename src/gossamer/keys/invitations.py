@@ -375,18 +375,10 @@ def _invitation(document: Mapping[str, Any], signer: PublicKey, content: bytes) 
     members = document["members"]
     if not isinstance(members, list):
         raise InvitationError("expected a list of members")
-    invitation = Invitation(
-        run=_text(document, "run"),
-        broker=_text(document, "broker"),
-        invited=_text(document, "invited"),
-        members=tuple(_member(entry) for entry in members),
-        spec=_text(document, "spec"),
-        issued=_time(document, "issued"),
-        expires=_time(document, "expires"),
-        organiser=signer,
-        wheel=_text(document, _WHEEL) if _WHEEL in document else None,
-        written=content,
-    )
+    run, broker, invited, spec = (_text(document, key) for key in ("run", "broker", "invited", "spec"))
+    everyone, times = tuple(map(_member, members)), (_time(document, "issued"), _time(document, "expires"))
+    wheel = _text(document, _WHEEL) if _WHEEL in document else None
+    invitation = Invitation(run, broker, invited, everyone, spec, *times, signer, wheel, content)
     if invitation.spec_sha256 != _text(document, "spec_sha256"):
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")
     return invitation

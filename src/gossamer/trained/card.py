@@ -346,12 +346,8 @@ def describe(
         found = KIND.of(loss)
         if found is None:
             raise ModelError(f"the loss {type(loss).__name__} is registered by nobody, so no file can name it")
-        registered = LossCard(
-            settings=loss.model_dump(mode="json"),
-            distribution=found.distribution,
-            version=found.version,
-            sha256=found.source,
-        )
+        said, whose = loss.model_dump(mode="json"), {"distribution": found.distribution, "version": found.version}
+        registered = LossCard(settings=said, sha256=found.source, **whose)
         loss = "registered"
     return ObjectiveCard(
         name=name,

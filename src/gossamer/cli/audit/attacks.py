@@ -120,17 +120,10 @@ def audit_command(options: argparse.Namespace) -> int:
     experiment = read_experiment(options)
     shown = progress()
     try:
-        result = audit_run(
-            experiment,
-            options.out or default_folder(options.spec, "audit", experiment.seed, settings_of(options)),
-            canaries=options.canaries,
-            guesses=options.guesses,
-            kind=options.canary,
-            score=options.score,
-            overwrite=options.overwrite,
-            progress=shown,
-            confidence=options.confidence,
-        )
+        out = options.out or default_folder(options.spec, "audit", experiment.seed, settings_of(options))
+        same = ("canaries", "guesses", "score", "overwrite", "confidence")
+        how = {"kind": options.canary, **{name: getattr(options, name) for name in same}}
+        result = audit_run(experiment, out, progress=shown, **how)
     finally:
         shown.close()
     audit = result.summary["privacy"]["audits"]["one_run"]

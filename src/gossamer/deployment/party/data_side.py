@@ -281,14 +281,9 @@ class DataHeld:
         self.agreed, self.test = invited.agreed, None
         if invited.data is not None:
             settings, budget = agreed.experiment.dataset, agreed.experiment.budget
-            train, test = load_party_split(
-                settings,
-                invited.data,
-                options.test,
-                examples=agreed.me.examples,
-                rows_per_person=None if budget is None else budget.rows_per_person,
-                say=folder.tell_owner,
-            )
+            each = None if budget is None else budget.rows_per_person
+            most = {"examples": agreed.me.examples, "rows_per_person": each}
+            train, test = load_party_split(settings, invited.data, options.test, **most, say=folder.tell_owner)
             self.agreed = invited.agreed.with_data(train, test)
             # What a module cannot do in a deployment shows at its first gradient, and nothing may be charged by then.
             prepared, nobody = self.agreed.prepared, nobody_like(train)
@@ -371,16 +366,11 @@ class DataHeld:
         # What data sides that mask, hand over or sum what is raw keep must outlive a crash.
         if trusted.scope or trusted.marked:
             self._kept = SideFile(self._folder.path / "side.sqlite", self._run, self._name, self._invited.state_key)
-        computer = deployed_computer(
-            self.agreed.prepared,
-            self.agreed.plan,
-            self._name,
-            None if self._side.charges() is None else self.ledger,
-            kept=self._kept,
-            # Keys of masked sums are signed by the members, as the invitation names them.
-            signing=Signing(self._invited.identity, {m.name: m.key for m in self.agreed.invitation.members}),
-            receipts=self.receipts,
-        )
+        # Keys of masked sums are signed by the members, as the invitation names them.
+        signing = Signing(self._invited.identity, {m.name: m.key for m in self.agreed.invitation.members})
+        own = self.agreed.prepared, self.agreed.plan, self._name
+        ledger = None if self._side.charges() is None else self.ledger
+        computer = deployed_computer(*own, ledger, kept=self._kept, signing=signing, receipts=self.receipts)
         self.computer = paced(computer, self.agreed.prepared, self._folder.tell_owner)
 
     @property

@@ -34,7 +34,7 @@ from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.extras import installed_wheel
 from gossamer.keys.invitations import Invitation
-from gossamer.protocol.session import Link, counters_of
+from gossamer.protocol.session import Link, LinkCounters, counters_of
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings
 from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
@@ -184,18 +184,14 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.callback(transport.close)
     clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
+    who = invited.identity, invitation.run, invitation.me.name, invitation.members
+    times = PeerSettings(options.gone_after / 20, options.gone_after / 6, options.gone_after)
+
+    def counters(name: str) -> LinkCounters:
+        return counters_of(None if host is None else host.session.links.get(name))
+
     peers = Peers(
-        invited.identity,
-        invitation.run,
-        invitation.me.name,
-        invitation.members,
-        PeerSettings(options.gone_after / 20, options.gone_after / 6, options.gone_after),
-        clock(),
-        contacts=near,
-        counters=lambda name: counters_of(None if host is None else host.session.links.get(name)),
-        witnesses=witnesses,
-        log=folder.say,
-        warn=folder.warn,
+        *who, times, clock(), contacts=near, counters=counters, witnesses=witnesses, log=folder.say, warn=folder.warn
     )
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)

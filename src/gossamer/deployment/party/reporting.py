@@ -108,14 +108,8 @@ def _write_proved(folder: StateFolder, held: DataHeld) -> None:
         return
     guarantee, others = held.guarantees
     software = guarantee_card.Software(name="gossamer", version=__version__, source=f"sha256:{source_hash()}")
-    card = guarantee_card.GuaranteeCard.of(
-        [guarantee, *others.values()],
-        plan.describe(),
-        __version__,
-        software,
-        run=agreed.invitation.run,
-        party=agreed.me.name,
-    )
+    proved, (run, me) = [guarantee, *others.values()], (agreed.invitation.run, agreed.me.name)
+    card = guarantee_card.GuaranteeCard.of(proved, plan.describe(), __version__, software, run=run, party=me)
     if held.receipts is not None:
         kept = folder.path / HISTOGRAMS
         released = hashlib.sha256(kept.read_bytes()).hexdigest() if kept.exists() else None

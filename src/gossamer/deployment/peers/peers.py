@@ -405,15 +405,9 @@ class Peers:
 
     def _channel(self, peer: Peer) -> SecureChannel:
         if peer.channel is None:
-            peer.channel = SecureChannel(
-                self._identity,
-                peer.member.key,
-                self.run,
-                self.me,
-                peer.name,
-                largest=self.settings.largest + 1 + LARGEST_NOTE,  # with the byte that says what is inside
-                entropy=self._entropy,
-            )
+            largest = self.settings.largest + 1 + LARGEST_NOTE  # with the byte that says what is inside
+            ends = self._identity, peer.member.key, self.run, self.me, peer.name
+            peer.channel = SecureChannel(*ends, largest=largest, entropy=self._entropy)
         return peer.channel
 
     def _hello(self, peer: Peer, now: float) -> Outgoing:
