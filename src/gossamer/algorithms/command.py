@@ -102,18 +102,8 @@ AcceptWeak = Annotated[bool, Option("take a delta above 0.01, which says little"
 """The option of a command with a ``delta``, which is checked by it."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Columns aligned to the left; the first row is the header."""
-
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line that is not broken, whatever the width."""
-
-    text: str
+Rows = Sequence[Sequence[str]]
+"""Columns that are aligned to the left, and not broken whatever the width; the first row is the header."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +114,14 @@ class Answer:
     ----------
     document : mapping
         The answer as plain data, for ``--json``.
-    text : sequence of str, Table or Line
+    text : sequence of str or Rows
         The answer for people; a text is broken at the terminal's width, and an empty one is an empty line.
     remarks : sequence of str
         Warnings, a line each.
     """
 
     document: Mapping[str, Any]
-    text: Sequence[str | Table | Line]
+    text: Sequence[str | Rows]
     remarks: Sequence[str] = ()
 
 

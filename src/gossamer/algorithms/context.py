@@ -24,23 +24,18 @@ class Workload(Protocol):
     @property
     def quota(self) -> int | None:
         """Updates of each node, where the settings bound them."""
-        ...
 
     def of(self, name: str, update: int) -> int:
         """Examples of a node's ``update`` (from 0)."""
-        ...
 
     def counts(self, name: str, updates: int) -> Mapping[int, int]:
         """Numbers of a node's first ``updates``, by how many examples they take."""
-        ...
 
     def updates_in(self, epochs: float) -> Mapping[str, int]:
         """Number of updates of each node that cover its shard so often."""
-        ...
 
     def check(self, updates: int) -> None:
         """Raise SpecError unless every node can make so many updates."""
-        ...
 
 
 @dataclass(frozen=True)

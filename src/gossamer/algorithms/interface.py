@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 SYNTHETIC = "synthetic"
-"""Source of made-up examples, see `Estimates.source`."""
+"""Source of made-up examples, see `Algorithm.estimates`."""
 
 
 @dataclass(frozen=True)
@@ -124,22 +124,6 @@ class Clips(Generic[S]):
 
 
 @dataclass(frozen=True)
-class Estimates(Generic[S]):
-    """Constants that have to be estimated before a run is planned, if the spec does not give them.
-
-    Attributes
-    ----------
-    missing : callable
-        The names of those that some settings leave out; they are settings too.
-    source : callable
-        Examples that they are estimated on: `SYNTHETIC` ones, or the name of a public data set of the same shape.
-    """
-
-    missing: Callable[[S], tuple[str, ...]]
-    source: Callable[[S], str]
-
-
-@dataclass(frozen=True)
 class SmallRuns:
     """Runs that are small enough for thousands of simulated faults.
 
@@ -172,14 +156,6 @@ class SmallRuns:
 
 def _batches(settings: Any, shard_sizes: Mapping[str, int], seed: int) -> Batches:
     return Batches(settings.batch_size, shard_sizes, settings.updates_per_node)
-
-
-def _nothing(*arguments: Any) -> Any:
-    return {}
-
-
-def _no_lines(*arguments: Any) -> list[Any]:
-    return []
 
 
 def few(*pairs: tuple[int, int], bounded: tuple[str, ...] = (), **fitting: Any) -> SmallRuns:
@@ -220,12 +196,12 @@ class Figures:
 
     count: Callable[[Mapping[str, Node]], int] | None = None
     staleness: Staleness = None
-    invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = _nothing
-    unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
-    report: Callable[[Mapping[str, Node]], dict[str, Any]] = _nothing
-    remarks: Callable[[Mapping[str, Node]], list[str]] = _no_lines
-    advice: Callable[[Any, Context, int], list[str]] = _no_lines
-    claims: Callable[[Problem[Any], Plan], list[Claim]] = _no_lines
+    invariants: Callable[[Mapping[str, Node], Sequence[InFlight]], dict[str, Any]] = lambda *given: {}
+    unit_models: Callable[[Mapping[str, Node]], dict[str, Any]] = lambda *given: {}
+    report: Callable[[Mapping[str, Node]], dict[str, Any]] = lambda *given: {}
+    remarks: Callable[[Mapping[str, Node]], list[str]] = lambda *given: []
+    advice: Callable[[Any, Context, int], list[str]] = lambda *given: []
+    claims: Callable[[Problem[Any], Plan], list[Claim]] = lambda *given: []
 
 
 @dataclass(frozen=True)
@@ -259,8 +235,9 @@ class Algorithm(Generic[S]):
         Choices about clips and noise.
     workload : callable
         (settings, shard sizes, seed) -> examples of each update.
-    estimates : Estimates, optional
-        Constants that may have to be estimated.
+    estimates : callable, optional
+        settings -> names of constants that they leave out and that are estimated before a run is planned, and on which
+        examples: `SYNTHETIC` ones, or the name of a public data set of the same shape.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     figures : Figures
@@ -285,7 +262,7 @@ class Algorithm(Generic[S]):
     plan: Callable[[Problem[S]], Plan] = plan_samples
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
-    estimates: Estimates[S] | None = None
+    estimates: Callable[[S], tuple[tuple[str, ...], str]] | None = None
     grows: bool = False
     figures: Figures = field(default_factory=Figures)
     small_runs: Callable[[S], SmallRuns] = _few

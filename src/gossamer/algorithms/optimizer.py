@@ -48,31 +48,17 @@ class RateSchedule(Section):
 
 
 class EpochRate(RateSchedule):
-    """Base of schedules by epochs, which are a node's own unless ``clock`` is ``global``."""
+    """Base of schedules by epochs, which are a node's own unless ``clock`` is ``global``.
 
-    clock: Literal["own", "global"] | None = None
-
-    @property
-    def by_all(self) -> bool:
-        """Whether epochs are those of all nodes together."""
-        return self.clock == "global"
-
-    @abstractmethod
-    def at(self, epoch: float) -> float:
-        """The learning rate at a moment of the run, in epochs from 0."""
-
-
-class WarmedRate(EpochRate):
-    """Base of schedules that may begin with a linear warm-up, from ``initial`` to ``peak`` in ``warmup`` epochs.
-
-    Without one the schedule is that of ``initial``, and with one that of ``peak``. Epochs are counted from the start of
-    the run in both cases.
+    They may begin with a linear warm-up, from ``initial`` to ``peak`` in ``warmup`` epochs. Without one the schedule is
+    that of ``initial``, and with one that of ``peak``. Epochs are counted from the start of the run in both cases.
 
     References
     ----------
     Goyal et al., "Accurate, large minibatch SGD: Training ImageNet in 1 hour", 2017, section 2.2, gradual warm-up.
     """
 
+    clock: Literal["own", "global"] | None = None
     initial: PositiveFloat
     peak: PositiveFloat | None = None
     warmup: PositiveFloat | None = None
@@ -86,11 +72,17 @@ class WarmedRate(EpochRate):
         return self
 
     @property
+    def by_all(self) -> bool:
+        """Whether epochs are those of all nodes together."""
+        return self.clock == "global"
+
+    @property
     def top(self) -> float:
         """The rate that the warm-up, if there is one, leads to."""
         return self.initial if self.peak is None else self.peak
 
     def at(self, epoch: float) -> float:
+        """The learning rate at a moment of the run, in epochs from 0."""
         if self.warmup is not None and epoch < self.warmup:
             return self.initial + (self.top - self.initial) * epoch / self.warmup
         return self.warm(epoch)
@@ -100,7 +92,7 @@ class WarmedRate(EpochRate):
         """Return what it is without a warm-up, or after it."""
 
 
-class ConstantRate(WarmedRate):
+class ConstantRate(EpochRate):
     """The same learning rate throughout, after the warm-up if there is one."""
 
     schedule: Literal["constant"] = "constant"
@@ -112,7 +104,7 @@ class ConstantRate(WarmedRate):
         return self.top
 
 
-class StepRate(WarmedRate):
+class StepRate(EpochRate):
     """``initial``, or ``peak`` after a warm-up, multiplied by ``factor`` when each of ``epochs`` is reached.
 
     References
@@ -136,7 +128,7 @@ class StepRate(WarmedRate):
         return float(self.top * self.factor ** bisect_right(sorted(self.epochs), epoch))
 
 
-class CosineRate(WarmedRate):
+class CosineRate(EpochRate):
     """Half a cosine from ``initial``, or from ``peak`` after a warm-up, down to ``final`` at epoch ``total``.
 
     With the top rate, and w epochs of warm-up (0 without), it is final + (top - final) (1 + cos(pi (epoch - w) /

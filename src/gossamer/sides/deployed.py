@@ -12,21 +12,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import Objective
-from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.streams.correlated_noise import StreamRecord
 from gossamer.privacy.streams.records import RecordNoise
-from gossamer.privacy.tasks import Query
-from gossamer.sides.home import FloatNoise, FloatStream, Home, Numbers, SideStore
+from gossamer.sides.home import FloatStream, GridNoise, Home, Numbers, SideStore
 from gossamer.sides.ledger import Ledger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sums import GridQuery, InPieces, Provided, Rounding, Sums
+from gossamer.sides.sums import InPieces, Sums
 
 
 class Receipts(Noting, Protocol):
@@ -34,39 +29,10 @@ class Receipts(Noting, Protocol):
 
     def together(self) -> AbstractContextManager[None]:
         """Charge and note inside: both last, or neither."""
-        ...
 
 
-class GridNoise(FloatNoise):
-    """Gaussian noise on a grid; other laws in floating point. Nothing can be drawn again."""
-
-    def __init__(self) -> None:
-        self._random = SecretRandomness()
-
-    def provided(
-        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
-    ) -> Provided:
-        found = rounding()
-        if (normal := query.mechanism.normal) is None:
-            return Provided(found)
-        return Provided(found, GridQuery.of(normal, size, found, query.count_share, any_clip=any_clip))
-
-    def noisy(
-        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
-    ) -> FloatArray:
-        if provided.grid is not None:
-            return provided.grid.release(total, centred, self._random.words)
-        answer = query.mechanism.noise(numbers.at(number), total.size, total.dtype)
-        answer += total
-        np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
-        # A count goes with Gaussian noise or none, and here there is none.
-        return np.append(answer, answer.dtype.type(centred)) if query.count_share else answer
-
-    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-        """The answer in the objective's type; what is out of its range saturates."""
-        with np.errstate(over="ignore"):
-            found = answer.astype(dtype)
-        return np.asarray(np.nan_to_num(found, copy=False))
+class DeployedNoise(GridNoise):
+    """Noise on a grid, whose streams last over restarts. Nothing can be drawn again."""
 
     def stream(self, plan: StreamPlan, numbers: Numbers) -> GridStream:
         return GridStream(plan)
@@ -100,7 +66,7 @@ class Deployed(Home):
     ) -> None:
         self._ledgers, self._kept, self._signing, self._sums = ledgers, kept, signing, sums
         self._receipts = receipts
-        self.noise = GridNoise()
+        self.noise = DeployedNoise()
 
     def seed(self, owner: str, purpose: str = "") -> None:
         return None

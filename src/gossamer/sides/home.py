@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.objective import NoisyObjective, Normals, Objective
+from gossamer.privacy.exact.grid_noise import words_of
 from gossamer.privacy.mechanisms import BatchSampling, Poisson
 from gossamer.privacy.streams.correlated_noise import NoiseState, NoiseStream, StreamRecord, StreamRecords
 from gossamer.privacy.tasks import Query
@@ -26,7 +27,7 @@ from gossamer.randomness import Stream as Generators
 from gossamer.sides.ledger import Ledger, MemoryLedger, Receipt
 from gossamer.sides.plan import SidePlan, StreamPlan
 from gossamer.sides.receipts import Noting
-from gossamer.sides.sums import NOTHING_PROVIDED, Inputs, Noisy, Provided, Rounding, Sums, Together, Total
+from gossamer.sides.sums import NOTHING_PROVIDED, GridQuery, Inputs, Noisy, Provided, Rounding, Sums, Together, Total
 
 
 class Numbers(Protocol):
@@ -34,7 +35,6 @@ class Numbers(Protocol):
 
     def at(self, number: int) -> np.random.Generator:
         """The generator of ``number``: the same numbers again, if they come from a seed."""
-        ...
 
 
 def numbers_of(seed: int | None, *labels: str) -> Numbers:
@@ -69,11 +69,9 @@ class RoundMark(Protocol):
     @property
     def round(self) -> int:
         """The newest round that was reached; -1 before the first."""
-        ...
 
     def reached(self, round: int) -> None:
         """Mark ``round``; it is durable when this returns. If it raises, nothing may be said."""
-        ...
 
 
 class MarkInMemory(Kept):
@@ -164,6 +162,35 @@ class FloatNoise:
         return FloatStream(plan, numbers)
 
 
+class GridNoise(FloatNoise):
+    """Gaussian noise on a grid, drawn from any numbers; other laws in floating point."""
+
+    def provided(
+        self, query: Query, size: int, rounding: Callable[[], Rounding], *, any_clip: bool = False
+    ) -> Provided:
+        found = rounding()
+        if (normal := query.mechanism.normal) is None:
+            return Provided(found)
+        return Provided(found, GridQuery.of(normal, size, found, query.count_share, any_clip=any_clip))
+
+    def noisy(
+        self, total: FloatArray, centred: float, query: Query, provided: Provided, numbers: Numbers, number: int
+    ) -> FloatArray:
+        if provided.grid is not None:
+            return provided.grid.release(total, centred, words_of(numbers.at(number)))
+        answer = query.mechanism.noise(numbers.at(number), total.size, total.dtype)
+        answer += total
+        np.nan_to_num(answer, copy=False)  # without a clip a sum can overflow: it saturates
+        # A count goes with Gaussian noise or none, and here there is none.
+        return np.append(answer, answer.dtype.type(centred)) if query.count_share else answer
+
+    def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        """The answer in the objective's type; what is out of its range saturates."""
+        with np.errstate(over="ignore"):
+            found = answer.astype(dtype)
+        return np.asarray(np.nan_to_num(found, copy=False))
+
+
 class Home(Protocol):
     """The world that data sides live in.
 
@@ -178,15 +205,12 @@ class Home(Protocol):
 
         With one the numbers of a charge can be drawn again, bit for bit, and a second answer is the first one.
         """
-        ...
 
     def sums(self, objective: Objective, data: Split) -> Sums:
         """Return a way to compute sums over samples: all together, or each in pieces whose rounding is provided for."""
-        ...
 
     def ledger(self, name: str, plan: SidePlan) -> Ledger:
         """The ledger of a party whose plan is charged, with the whole plan in it."""
-        ...
 
     def charged(self, name: str, task: Any, receipt: Receipt, charge: Callable[[Receipt], int]) -> int:
         """Have party ``name`` ``charge`` a ``task``, and note it, before anything is drawn: both last, or neither."""

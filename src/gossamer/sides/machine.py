@@ -51,19 +51,15 @@ class Computer(Protocol):
 
     def admit(self, node: str, task: Any) -> Any:
         """Charge a task and give it a ticket, or raise `BudgetSpent`."""
-        ...
 
     def amended(self, ticket: Any, task: Any) -> Any:
         """The ticket of a round that was admitted and has become ``task``; called right before it is computed."""
-        ...
 
     def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         """The answers to ``tickets``, in order."""
-        ...
 
     def releases(self, node: str) -> int:
         """Number of releases that ``node`` has been charged."""
-        ...
 
 
 class Due(NamedTuple):

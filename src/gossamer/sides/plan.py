@@ -60,7 +60,7 @@ from gossamer.errors import SpecError, whole_number
 from gossamer.privacy.accounting.accountants import renyi_divergence
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.renyi import check_order
-from gossamer.privacy.guarantees import CLIENT, OTHER_NODES
+from gossamer.privacy.guarantees import CLIENT, EXAMPLE, OTHER_NODES
 from gossamer.privacy.mechanisms import BatchSampling, Counts, Mechanism, NeighboringRelation, Poisson, ReleaseKind
 from gossamer.privacy.streams import graph_bounds
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, NoiseLaw, StreamKind
@@ -369,15 +369,18 @@ class Samples(SidePlan):
         Function that makes what will be asked, to find out when a data side is opened whether its noise can be drawn.
     observer : str
         Observer that the noise protects an example from.
+    unit : str
+        Word for that example: one of training, unless it is held out.
     """
 
     kinds: Counts
     enforced: bool = True
     queries: Callable[[], Iterable[Query]] = field(default=tuple, compare=False)
     observer: str = OTHER_NODES
+    unit: str = EXAMPLE
 
     def charges(self) -> Charges:
-        return Charges(self.kinds, self.enforced, observer=self.observer)
+        return Charges(self.kinds, self.enforced, self.unit, self.observer)
 
     def revealed(self, trust: Trust) -> Revealed:
         return Revealed(partial(of_kinds, self.kinds)) if self.enforced else NOTHING_BOUNDED

@@ -37,9 +37,6 @@ class NothingRule(Rule):
     def due(self, task: Any, charged: int) -> Due:
         raise SpecError(f"{self._name} has no data in this run, found a task for them: {type(task).__name__}")
 
-    def release(self, ticket: Ticket, raw: Any) -> SideAnswer:
-        raise AssertionError("nothing is ever admitted")
-
 
 class BlankSides:
     """Admits everything, counts it, and answers with blanks: for computing the schedule alone.

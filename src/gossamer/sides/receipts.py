@@ -88,7 +88,6 @@ class Noting(Protocol):
 
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
-        ...
 
 
 class Book(Noting, Kept):

@@ -495,15 +495,12 @@ class Sums(Protocol):
     @property
     def objective(self) -> Objective:
         """Common to all."""
-        ...
 
     def gradients(self, asked: Sequence[Inputs]) -> Sequence[Total | Noisy]:
         """The clipped sums of gradients; with noise only where a home draws it there."""
-        ...
 
     def rounds(self, asked: Sequence[Inputs]) -> list[RoundSum]:
         """Compute the sums of rounds of local steps."""
-        ...
 
 
 class Together:

@@ -22,7 +22,8 @@ from gossamer.experiment.audits.leak_audit import audit_leak
 from gossamer.experiment.preparation.held_out import OBSERVER, SUM, doubts_of_held_out
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.sides.held_out import SeededGrid, masked_sum
+from gossamer.sides.held_out import masked_sum
+from gossamer.sides.home import GridNoise
 from gossamer.sides.pool import Pool
 from gossamer.verify.gossamer_verify import verify
 
@@ -421,14 +422,14 @@ def test_a_held_out_row_that_is_another_shows_in_its_party_s_histogram_alone(
     train = {"x": whole.train.features, "y": whole.train.labels, "owners": whole.train.owners}
     rng, sums = np.random.default_rng(3), dict[str, list[Any]]()
     x_test, y_test = rng.normal(size=(60, 2)), np.where(rng.random(60) < 0.5, "yes", "no")
-    noisy = SeededGrid.noisy
+    noisy = GridNoise.noisy
     for name, value in (("one", 0.1), ("other", 50.0)):
 
         def look(grid: Any, total: Any, *more: Any, name: str = name) -> Any:
             sums.setdefault(name, []).append(np.array(total))
             return noisy(grid, total, *more)
 
-        monkeypatch.setattr(SeededGrid, "noisy", look)
+        monkeypatch.setattr(GridNoise, "noisy", look)
         x_test[7], y_test[7] = value, "yes" if name == "one" else "no"
         data = gs.Data(**train, x_test=x_test.copy(), y_test=y_test.copy())
         with warnings.catch_warnings():

@@ -45,7 +45,7 @@ Nobody asks for a batch of them; of all schemes this one knows of batches larger
 """
 
 
-def cast(settings: ClientSettings, names: tuple[str, ...]) -> Cast:
+def cast(settings: Any, names: tuple[str, ...]) -> Cast:
     """The clients, and the server that each talks to, and that alone hears what is raw of it if it is trusted."""
     above = dict.fromkeys(names, SERVER)
     return Cast(names, (SERVER,), above, trust=above if settings.curated else {}, unseen=settings.unseen)

@@ -51,7 +51,7 @@ from gossamer.algorithms.clients.nodes import SERVER, Asks, ClientNode, Leave, M
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import whole
 from gossamer.algorithms.edge_cloud.whole import EdgeSettings
-from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import Probe, output
 from gossamer.algorithms.optimizer import Optimizer
 from gossamer.algorithms.optimizer import step as optimized
@@ -448,11 +448,6 @@ def noise_on_mean(context: Context, clip: float | None = None, *, whole: bool = 
     return max(moments)
 
 
-def cast(settings: Any, names: tuple[str, ...]) -> Cast:
-    """The edges, and the cloud server that each talks to."""
-    return Cast(names, (SERVER,), dict.fromkeys(names, SERVER))
-
-
 def build(settings: Settings, context: Context) -> dict[str, Node]:
     """The edges by name, and the server."""
     per_epoch = sum(context.shard_sizes.values()) / settings.batch_size
@@ -614,7 +609,7 @@ ALGORITHM = Algorithm(
     build=build,
     output=output,
     roles=("edge", "server"),
-    cast=cast,
+    cast=parts.cast,
     terms=lambda settings: whole.terms(settings, noiseless=settings.name != "audp"),
     check=check,
     plan=whole.plan,

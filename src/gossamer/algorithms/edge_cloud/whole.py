@@ -61,6 +61,7 @@ class EdgeSettings(Composite):
 
     stepwise: ClassVar[bool] = False
     curated: ClassVar[bool] = False
+    unseen: ClassVar[str] = ""
     or_trust: ClassVar[str] = ""
 
     name: str

@@ -57,17 +57,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, PositiveFloat
 
+from gossamer.algorithms.clients import nodes as clients
 from gossamer.algorithms.clients import parts, planning
-from gossamer.algorithms.clients.nodes import (
-    SERVER,
-    AtOnceServer,
-    ClientServer,
-    Leave,
-    Push,
-    ServerState,
-    Waiting,
-    sum_query,
-)
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Figures, SmallRuns
@@ -240,7 +231,7 @@ def draw_turns(coins: Stream, quotas: Mapping[str, int], clients: int, most: int
 
 
 @dataclass(kw_only=True)
-class BufferState(ServerState):
+class BufferState(clients.ServerState):
     """State of the server.
 
     Attributes
@@ -253,7 +244,7 @@ class BufferState(ServerState):
     held: int = 0
 
 
-class BufferServer(AtOnceServer):
+class BufferServer(clients.AtOnceServer):
     """The server: the model, and a buffer of updates."""
 
     state: BufferState
@@ -283,7 +274,7 @@ class BufferServer(AtOnceServer):
 
 
 @dataclass(kw_only=True)
-class SummingState(ServerState):
+class SummingState(clients.ServerState):
     """State of a server that adds the noise.
 
     Attributes
@@ -314,7 +305,7 @@ MOST_HELD = 1000
 """Updates of a client that wait for a sum, where neither a quota nor the number of sums says how many there may be."""
 
 
-class TrustedServer(ClientServer):
+class TrustedServer(clients.ClientServer):
     """The server that adds the noise itself: whenever it has updates of K clients, its data side adds these up.
 
     The noise hides one update of length C, so a client is in a sum once: a second update of it stays here, for a later
@@ -328,7 +319,7 @@ class TrustedServer(ClientServer):
     def __init__(self, context: Context, settings: Settings) -> None:
         super().__init__(SummingState(x=context.initial), context, settings)
         self.buffer, self.quotas = settings.buffer, context.quotas
-        self.query = sum_query(context, settings.buffer)
+        self.query = clients.sum_query(context, settings.buffer)
 
     @property
     def rounds_made(self) -> RoundsMade | None:
@@ -342,7 +333,7 @@ class TrustedServer(ClientServer):
         self.state.summing = False
         yield from self.go_on()
 
-    def came(self, sender: str, push: Push, stale: int) -> Effects:
+    def came(self, sender: str, push: clients.Push, stale: int) -> Effects:
         """Keep an update until the data side is handed K."""
         s = self.state
         assert isinstance(push.update, Confined)
@@ -356,8 +347,8 @@ class TrustedServer(ClientServer):
         quota = MOST_HELD if self.quotas is None else self.quotas[client]
         return quota if self.last is None else min(quota, self.last - self.state.taken)
 
-    @on(Leave)
-    def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
+    @on(clients.Leave)
+    def leaves(self, sender: str, leave: clients.Leave, now: float) -> Effects:
         self.check_member(sender)
         self.state.left.add(sender)
         yield from self.go_on()
@@ -441,7 +432,7 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
         rounds = masked_rounds(settings, context, context.quotas, context.updates)
         return parts.masked_nodes(settings, context, rounds)
     server = TrustedServer if settings.curated else BufferServer
-    return {**parts.clients(settings, context), SERVER: server(context, settings)}
+    return {**parts.clients(settings, context), clients.SERVER: server(context, settings)}
 
 
 def masked_rounds(
@@ -451,7 +442,7 @@ def masked_rounds(
     if quotas is None:  # a client may be in each; there is neither where nodes are built to be looked at alone
         quotas = dict.fromkeys(of.names, updates or 1)
     turns = draw_turns(Stream(of.seed, settings.name, "cohorts"), quotas, settings.buffer, updates)
-    waiting = Waiting(settings.timeout, settings.patience, skips=False, asks=settings.timeout is None)
+    waiting = clients.Waiting(settings.timeout, settings.patience, skips=False, asks=settings.timeout is None)
     return planning.MaskedRounds(turns, settings.buffer, len(turns.drawn), waiting, settings.buffer)
 
 
@@ -499,7 +490,7 @@ def advice(settings: Settings, context: Context, updates: int) -> list[str]:
 
 def report(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Steps of the server, and how stale updates were; or how many sums of masked ones there were too few for."""
-    server = nodes[SERVER]
+    server = nodes[clients.SERVER]
     state = server.state
     if masked := parts.sums_counted(server):
         return {"steps": state.taken, "updates_taken": state.summed, **masked}
@@ -535,7 +526,7 @@ ALGORITHM = parts.algorithm(
         count=parts.count,
         staleness=parts.staleness,
         report=report,
-        remarks=lambda nodes: [*parts.remarks(nodes), *left_over(nodes[SERVER])],
+        remarks=lambda nodes: [*parts.remarks(nodes), *left_over(nodes[clients.SERVER])],
         advice=advice,
     ),
     grows=True,

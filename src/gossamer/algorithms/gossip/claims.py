@@ -53,7 +53,7 @@ from typing import Annotated, NamedTuple
 
 from scipy.optimize import minimize_scalar
 
-from gossamer.algorithms.command import Answer, Bounded, Command, Doing, Option, Table
+from gossamer.algorithms.command import Answer, Bounded, Command, Doing, Option
 from gossamer.errors import SpecError, require_counts, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim, UtilityClaim
 
@@ -461,7 +461,7 @@ def answer(options: Options, doing: Doing) -> Answer:
         f"Claimed, not proved: {claim.theorem}, of {of.iterations} updates at the learning rate {asked}; {verdict}. "
         f"{least}The gradient is that of F at the mean model, averaged over updates; nothing is said of privacy."
     )
-    return Answer(document, (Table(rows), text))
+    return Answer(document, (rows, text))
 
 
 COMMAND = Command(

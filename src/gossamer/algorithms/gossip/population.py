@@ -12,42 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.algorithms import population as loop
 from gossamer.algorithms.context import Context, updates_per_epoch
+from gossamer.algorithms.gossip import exchange
 from gossamer.algorithms.gossip.box import Settings, asking
-from gossamer.algorithms.gossip.exchange import (
-    HALF,
-    WHOLE,
-    Answer,
-    Offer,
-    Promise,
-    State,
-    free_of_one,
-    moved_by_answer,
-    moved_by_offer,
-    moved_by_update,
-    share_to_move,
-    share_to_promise,
-)
-from gossamer.algorithms.population import (
-    ANSWER,
-    COMPLETED,
-    COMPUTE,
-    ELAPSED,
-    FINISH,
-    HANDLER,
-    MESSAGE,
-    MODEL,
-    MOST_RATES,
-    RECEIVED,
-    REFUSED,
-    SEND,
-    STARTED,
-    PopulationRules,
-    PopulationStart,
-    as_it_stands,
-    is_steady,
-    rates_of,
-)
 from gossamer.arrays import IndexArray
 from gossamer.machine_code import compiled
 from gossamer.philox import integer
@@ -65,7 +33,14 @@ REASONS = ("", "quota", "budget", "deadline")
 _QUOTA, _BUDGET, _DEADLINE = 1, 2, 3
 
 _rule = compiled()
-as_it_stands(share_to_promise, share_to_move, free_of_one, moved_by_offer, moved_by_answer, moved_by_update)
+loop.as_it_stands(
+    exchange.share_to_promise,
+    exchange.share_to_move,
+    exchange.free_of_one,
+    exchange.moved_by_offer,
+    exchange.moved_by_answer,
+    exchange.moved_by_update,
+)
 
 
 @_rule
@@ -73,16 +48,16 @@ def _begin(vectors, own, facts, node, asks):  # type: ignore[no-untyped-def]
     """`GossipNode.begin`."""
     starts, peers, keys, _ = facts
     own[TASK] += 1
-    asks[COMPUTE] = 1
-    count, share = starts[node + 1] - starts[node], share_to_promise(WHOLE, own[WANTED])
+    asks[loop.COMPUTE] = 1
+    count, share = starts[node + 1] - starts[node], exchange.share_to_promise(exchange.WHOLE, own[WANTED])
     if own[OPEN] or count == 0 or share == 0:
         return
     own[EXCHANGES] += 1
     key, state = (keys[node, 0], keys[node, 1]), np.empty(7, np.uint64)
     own[OPEN], own[PROMISED], own[WANTED] = 1, share, 0
-    vectors[node, OFFERED] = vectors[node, MODEL]
-    asks[SEND] = peers[starts[node] + integer(key, own[EXCHANGES], count, state)]
-    asks[MESSAGE] = OFFER
+    vectors[node, OFFERED] = vectors[node, loop.MODEL]
+    asks[loop.SEND] = peers[starts[node] + integer(key, own[EXCHANGES], count, state)]
+    asks[loop.MESSAGE] = OFFER
 
 
 @_rule
@@ -90,12 +65,12 @@ def _update(vectors, own, facts, node, asks):  # type: ignore[no-untyped-def]
     """`GossipNode.update`."""
     if own[ENDED]:
         return
-    rates, model = facts[3], vectors[node, MODEL]
+    rates, model = facts[3], vectors[node, loop.MODEL]
     rate = rates[own[RATE], min(own[MADE], rates.shape[1] - 1)]
-    model[:] = moved_by_update(model, vectors[node, ANSWER], rate)
+    model[:] = exchange.moved_by_update(model, vectors[node, loop.ANSWER], rate)
     own[MADE] += 1
     if own[MADE] >= own[QUOTA]:
-        own[ENDED] = asks[FINISH] = _QUOTA
+        own[ENDED] = asks[loop.FINISH] = _QUOTA
     else:
         _begin(vectors, own, facts, node, asks)
 
@@ -103,43 +78,47 @@ def _update(vectors, own, facts, node, asks):  # type: ignore[no-untyped-def]
 @_rule
 def _answer(vectors, numbers, node, sender, asks):  # type: ignore[no-untyped-def]
     """`State.answer`."""
-    own, theirs, model = numbers[node], numbers[sender], vectors[node, MODEL]
-    free, told = WHOLE, model.copy()
+    own, theirs, model = numbers[node], numbers[sender], vectors[node, loop.MODEL]
+    free, told = exchange.WHOLE, model.copy()
     if own[OPEN]:
         own[WANTED] += 1
         own[BUSY] += 1
-        free = WHOLE - own[PROMISED]
-        told = free_of_one(model, vectors[node, OFFERED], own[PROMISED], free, WHOLE)
-    theirs[MOVED], model[:] = moved_by_offer(model, told, vectors[sender, OFFERED], theirs[PROMISED], free, WHOLE)
+        free = exchange.WHOLE - own[PROMISED]
+        told = exchange.free_of_one(model, vectors[node, OFFERED], own[PROMISED], free, exchange.WHOLE)
+    theirs[MOVED], model[:] = exchange.moved_by_offer(
+        model, told, vectors[sender, OFFERED], theirs[PROMISED], free, exchange.WHOLE
+    )
     vectors[sender, ANSWERED] = told
-    asks[SEND], asks[MESSAGE] = sender, ANSWER_MESSAGE
+    asks[loop.SEND], asks[loop.MESSAGE] = sender, ANSWER_MESSAGE
 
 
 @_rule
 def _settle(vectors, own, node):  # type: ignore[no-untyped-def]
     """`State.settle`."""
-    model = vectors[node, MODEL]
-    model[:] = moved_by_answer(model, vectors[node, OFFERED], vectors[node, ANSWERED], own[MOVED], WHOLE)
+    model = vectors[node, loop.MODEL]
+    model[:] = exchange.moved_by_answer(
+        model, vectors[node, OFFERED], vectors[node, ANSWERED], own[MOVED], exchange.WHOLE
+    )
     own[OPEN] = 0
 
 
-@compiled(HANDLER.signature, takes="gossip's rules for populations to machine code")
+@compiled(loop.HANDLER.signature, takes="gossip's rules for populations to machine code")
 def handle(vectors, numbers, facts, event, node, sender, message, asks):  # type: ignore[no-untyped-def]
     """Carry out what a node does when an event comes; see `algorithms.population.HANDLER`."""
     own = numbers[node]
-    if event == STARTED:
+    if event == loop.STARTED:
         _begin(vectors, own, facts, node, asks)
-    elif event == COMPLETED:
+    elif event == loop.COMPLETED:
         _update(vectors, own, facts, node, asks)
-    elif event == RECEIVED and message == OFFER:
+    elif event == loop.RECEIVED and message == OFFER:
         _answer(vectors, numbers, node, sender, asks)
-    elif event == RECEIVED:
+    elif event == loop.RECEIVED:
         _settle(vectors, own, node)
     elif not own[ENDED]:
-        own[ENDED] = asks[FINISH] = _BUDGET if event == REFUSED else _DEADLINE if event == ELAPSED else 0
+        own[ENDED] = asks[loop.FINISH] = _BUDGET if event == loop.REFUSED else _DEADLINE if event == loop.ELAPSED else 0
 
 
-def start(settings: Settings, context: Context, most: int) -> PopulationStart:
+def start(settings: Settings, context: Context, most: int) -> loop.PopulationStart:
     """The nodes of a run before it, as `box.build` makes them."""
     graph, askers = asking(settings, context.graph, context.names)
     nodes, joined = graph.nodes, graph.adjacency
@@ -149,19 +128,21 @@ def start(settings: Settings, context: Context, most: int) -> PopulationStart:
     numbers = np.zeros((nodes, ENDED + 1), np.int64)
     numbers[:, QUOTA] = [np.iinfo(np.int64).max if (q := context.quota(name)) is None else q for name in context.names]
     epochs = np.array([updates_per_epoch(context, name) for name in context.names])
-    numbers[:, RATE], rates = rates_of(settings.learning_rate, epochs, min(most, int(numbers[:, QUOTA].max())))
+    numbers[:, RATE], rates = loop.rates_of(settings.learning_rate, epochs, min(most, int(numbers[:, QUOTA].max())))
     keys = stream_keys(context.seed, context.names, "gossip.peer")
-    blank, share = context.initial, HALF
-    lengths = tuple(encoded_size(message) for message in (Offer(1, blank, share), Answer(1, blank, share)))
-    return PopulationStart(4, numbers, (starts, joined.indices[asks].astype(np.int64), keys, rates), lengths)
+    blank, share = context.initial, exchange.HALF
+    lengths = tuple(
+        encoded_size(message) for message in (exchange.Offer(1, blank, share), exchange.Answer(1, blank, share))
+    )
+    return loop.PopulationStart(4, numbers, (starts, joined.indices[asks].astype(np.int64), keys, rates), lengths)
 
 
-def state(vectors: Sequence[Released], numbers: IndexArray) -> State:
+def state(vectors: Sequence[Released], numbers: IndexArray) -> exchange.State:
     """The state of a node, but for whom it asked: its promise stands under the name ``""``."""
     own = numbers.tolist()
-    model, offered = vectors[MODEL], vectors[OFFERED]
-    promises = {"": Promise(own[EXCHANGES], own[PROMISED], offered, offered)} if own[OPEN] else {}
-    return State(
+    model, offered = vectors[loop.MODEL], vectors[OFFERED]
+    promises = {"": exchange.Promise(own[EXCHANGES], own[PROMISED], offered, offered)} if own[OPEN] else {}
+    return exchange.State(
         model,
         model[:0],
         task=own[TASK],
@@ -184,7 +165,7 @@ def against(settings: Settings, rates: int) -> str | None:
     """The key of a setting that is not covered, if there is one; as many ``rates`` as that would be computed."""
     if settings.optimizer is not None:
         return "algorithm.optimizer"
-    return "algorithm.learning_rate" if rates > MOST_RATES and not is_steady(settings.learning_rate) else None
+    return "algorithm.learning_rate" if rates > loop.MOST_RATES and not loop.is_steady(settings.learning_rate) else None
 
 
-RULES = PopulationRules(handle, REASONS, start, state, report, against)
+RULES = loop.PopulationRules(handle, REASONS, start, state, report, against)

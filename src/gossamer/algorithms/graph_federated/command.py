@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Table
+from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Rows
 from gossamer.algorithms.graph_federated import guarantees as proofs
 from gossamer.algorithms.graph_federated.noise import Measure, NoiseChoice, NoiseProblem, plan_noise
 from gossamer.errors import CallerError, DataError
@@ -79,7 +79,7 @@ def answer(options: Options, doing: Doing) -> Answer:
         document["claimed_errors"] = {name: most if math.isfinite(most) else None for name, most in claimed.items()}
     rounds = "mean over rounds" if options.measure is Measure.MEAN else "after the last round"
     sigma = proofs.theorem2_product(options.rounds, options.step, options.bound) / options.epsilon
-    text: list[str | Table] = [
+    text: list[str | Rows] = [
         _table(choices),
         f"Taken: {choices[0].noise.factorisation.temporal}, the least disagreement ({rounds}; expected, of the noise "
         "alone). Sigma is the standard deviation of what is drawn a round, in each coordinate.",
@@ -160,13 +160,13 @@ def _row(choice: NoiseChoice) -> dict[str, Any]:
     }
 
 
-def _table(choices: Sequence[NoiseChoice]) -> Table:
+def _table(choices: Sequence[NoiseChoice]) -> Rows:
     rows = [["temporal", "bands", "sigma", "largest of a message", "disagreement", "after the last", "centroid"]]
     for row in map(_row, choices):
         figures = ("sigma", "largest_message_sigma", "disagreement", "last_disagreement", "centroid")
         bands = "" if row["bands"] is None else str(row["bands"])
         rows.append([row["temporal"], bands, *(f"{row[name]:.5g}" for name in figures)])
-    return Table(rows)
+    return rows
 
 
 COMMAND = Command(

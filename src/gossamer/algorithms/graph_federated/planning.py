@@ -35,14 +35,7 @@ from gossamer.privacy.guarantees import CODE, EXAMPLES, SIMULATED_NOISE, Guarant
 from gossamer.privacy.mechanisms import Mechanism, NoNoise
 from gossamer.privacy.streams import graph_bounds
 from gossamer.privacy.streams.correlated_noise import CorrelatedNoise, Factorisation, NoiseLaw, StreamKind, Temporal
-from gossamer.privacy.streams.graph_bounds import (
-    AgentNoise,
-    GradientAt,
-    Noise,
-    RandomNoise,
-    UpdateBound,
-    own_server_guarantee,
-)
+from gossamer.privacy.streams.graph_bounds import UpdateBound
 from gossamer.sides.ledger import Ledger
 from gossamer.sides.plan import ClientUpdate, MaskedMember, SidePlan, StreamPlan
 
@@ -60,7 +53,7 @@ RUN_ASSUMPTIONS = (
 """Of a run's guarantees, beside those of graph federated learning."""
 
 
-AgentSums = tuple[AgentNoise, int]
+AgentSums = tuple[graph_bounds.AgentNoise, int]
 """Noise that an agent adds itself to each masked sum, and the number of sums that public coins draw it for."""
 
 
@@ -87,7 +80,7 @@ class UnitTerms:
     sampling: Sampling
     stream: StreamKind
     links: int
-    noise: Noise | None
+    noise: graph_bounds.Noise | None
     bound: UpdateBound | None
     masks: SecureUnit | None
 
@@ -129,9 +122,9 @@ class UnitTerms:
         )
 
 
-def first_rounds(noise: Noise, rounds: int) -> Noise:
+def first_rounds(noise: graph_bounds.Noise, rounds: int) -> graph_bounds.Noise:
     """The noise of the first ``rounds``, at least 1: what it moves is the beginning of C 1."""
-    if isinstance(noise, RandomNoise):
+    if isinstance(noise, graph_bounds.RandomNoise):
         return replace(noise, rounds=rounds)
     whole = noise.factorisation
     # As many rounds are left after the others: the same kernel, cut off.
@@ -172,7 +165,9 @@ def plan_units(problem: Problem[Settings]) -> Plan:
     scheme, law = "none", f"noise of agents alone ({spec.privacy.agent_noise:g} updates)" if alone else "no noise"
     if noise is not None:
         scheme, how = (
-            ("random", "") if isinstance(noise, RandomNoise) else ("homomorphic", noise.factorisation.temporal)
+            ("random", "")
+            if isinstance(noise, graph_bounds.RandomNoise)
+            else ("homomorphic", noise.factorisation.temporal)
         )
         where, own_term = _where(settings), settings.noises_own_term
         expected = noises.model_noise(noise, matrix, problem.size, where, own_term=own_term).figures
@@ -225,7 +220,7 @@ def _spent(
     """Epsilon of the rounds that have begun to be released, against other units."""
     if not math.isfinite(guarantee.epsilon) or problem.spec.reproducible:
         return None
-    begun: dict[tuple[Noise | None, UpdateBound | None], tuple[int, UnitTerms]] = {}
+    begun: dict[tuple[graph_bounds.Noise | None, UpdateBound | None], tuple[int, UnitTerms]] = {}
     for ledger in ledgers:
         if ledger.owner not in units:
             continue  # an agent's own noise protects it from its own server
@@ -243,10 +238,10 @@ def _spent_by_agents(
     if problem.spec.reproducible:
         return None
     made = {(added[one.owner][0], one.releases) for one in ledgers if one.owner in added}
-    return max((own_server_guarantee(*sums, problem.spec.delta).epsilon for sums in made), default=0.0)
+    return max((graph_bounds.own_server_guarantee(*sums, problem.spec.delta).epsilon for sums in made), default=0.0)
 
 
-def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> Noise:
+def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -> graph_bounds.Noise:
     """Noise that the spec gives, or the least that its budget needs."""
     spec, settings = problem.spec, problem.settings
     if settings.units == 1:
@@ -258,7 +253,7 @@ def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -
     deviation = spec.privacy.standard_deviation
     if deviation is not None:
         if settings.random:
-            return RandomNoise(settings.rounds, deviation, noises.links_of(matrix), law)
+            return graph_bounds.RandomNoise(settings.rounds, deviation, noises.links_of(matrix), law)
         return CorrelatedNoise(_factorisation(settings), deviation, law)
     assert spec.budget is not None  # the spec checks it
     assert isinstance(spec.budget.epsilon, float)
@@ -273,7 +268,7 @@ def planned_noise(problem: Problem[Settings], matrix: FloatArray, clip: float) -
         law=law,
     )
     if settings.random:
-        return noises.least_noise(RandomNoise(settings.rounds, 1.0, noises.links_of(matrix), law), wanted)
+        return noises.least_noise(graph_bounds.RandomNoise(settings.rounds, 1.0, noises.links_of(matrix), law), wanted)
     among = None if settings.temporal is None else (_factorisation(settings),)
     return noises.plan_noise(wanted, among)[0].noise
 
@@ -287,12 +282,12 @@ def _bound(settings: Settings, clip: float, sampled: int) -> UpdateBound:
     return UpdateBound(settings.step_size, clip, sampled, _where(settings))
 
 
-def _where(settings: Settings) -> GradientAt:
+def _where(settings: Settings) -> graph_bounds.GradientAt:
     assert settings.gradient_at is not None  # it is decided with the spec
-    return GradientAt(settings.gradient_at)
+    return graph_bounds.GradientAt(settings.gradient_at)
 
 
-def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> dict[str, UnitTerms]:
+def unit_terms(problem: Problem[Settings], noise: graph_bounds.Noise | None, clip: float) -> dict[str, UnitTerms]:
     """Terms planned for each unit, by its server.
 
     Raises
@@ -304,9 +299,9 @@ def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> 
     bounded, agent_noise = noise is not None and math.isfinite(clip), problem.spec.privacy.agent_noise or 0.0
     for number, unit in enumerate(units_of(settings, problem.names, problem.seed)):
         bound = _bound(settings, clip, unit.sampled) if bounded else None
-        if isinstance(noise, RandomNoise):
+        if isinstance(noise, graph_bounds.RandomNoise):
             drawn: CorrelatedNoise | None
-            own: Noise | None = replace(noise, links=(noise.links[number],))
+            own: graph_bounds.Noise | None = replace(noise, links=(noise.links[number],))
             links = noise.links[number][1] + settings.noises_own_term
             records = settings.rounds * links
             drawn = CorrelatedNoise(Factorisation(Temporal.INDEPENDENT, records), noise.standard_deviation, noise.law)
@@ -321,12 +316,12 @@ def unit_terms(problem: Problem[Settings], noise: Noise | None, clip: float) -> 
 
 def own_servers(added: Mapping[str, AgentSums], delta: float) -> dict[str, Guarantee]:
     """Guarantee of each agent that adds noise towards its own server: `own_server_guarantee`."""
-    found = {sums: own_server_guarantee(*sums, delta) for sums in set(added.values())}
+    found = {sums: graph_bounds.own_server_guarantee(*sums, delta) for sums in set(added.values())}
     return {name: found[sums] for name, sums in added.items()}
 
 
 def _guarantees(
-    problem: Problem[Settings], noise: Noise | None, clip: float, own: Mapping[str, Guarantee]
+    problem: Problem[Settings], noise: graph_bounds.Noise | None, clip: float, own: Mapping[str, Guarantee]
 ) -> dict[str, Guarantee]:
     """Guarantees by observer, of the unit where one change moves most; ``own`` are agents' towards their servers."""
     settings = problem.settings
@@ -363,7 +358,7 @@ def _of_persons(problem: Problem[Settings], guarantee: Guarantee) -> tuple[str, 
     if not asked(problem.spec):
         return ()
     # Where an agent's own noise counts, another agent of its unit is another place.
-    holdings, hidden = problem.holdings, guarantee.unit == UNITS[GradientAt.HIDDEN]
+    holdings, hidden = problem.holdings, guarantee.unit == UNITS[graph_bounds.GradientAt.HIDDEN]
     unit = "unit" if hidden else "agent"
     units = units_of(problem.settings, problem.names)
     place = [one.server if hidden else agent for one in units for agent in one.agents]
@@ -421,7 +416,7 @@ def agent_plans(
 
 
 def planned_lengths(
-    problem: Problem[Settings], noise: Noise | None, clip: float, units: Mapping[str, UnitTerms]
+    problem: Problem[Settings], noise: graph_bounds.Noise | None, clip: float, units: Mapping[str, UnitTerms]
 ) -> tuple[graph_bounds.ModelLengths | None, tuple[str, ...]]:
     """Lengths that an honest run does not exceed, with the spec's radius if it has one; None where nothing is masked.
 

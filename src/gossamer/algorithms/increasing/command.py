@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Line, Option, Table, refuse
+from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Rows, refuse
 from gossamer.algorithms.increasing import planning as of
 from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.errors import CallerError, counted
@@ -52,9 +52,9 @@ def _formula(start: int, m: float, power: float) -> str:
     return f"{start} + ceil({start / m!r} * i)" if power == 1 else f"ceil({start} * (1 + i / {m!r})^{power:g})"
 
 
-def _title(asked: of.RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Line:
+def _title(asked: of.RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Rows:
     grown = f"ceil({asked.dataset_size} q (i + m)^{power:g}), q = {q:.5g}, m = {m:.5g}"
-    return Line(f"Sizes: {grown if power else f'always {start}'}")
+    return [[f"Sizes: {grown if power else f'always {start}'}"]]
 
 
 def _listed(sizes: of.Sizes) -> str:
@@ -91,7 +91,7 @@ def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRela
         ["rounds", str(plan.rounds), str(plan.constant_rounds)],
         ["aggregate noise, sqrt(rounds) sigma", f"{plan.aggregate_noise:.4g}", f"{plan.constant_noise:.4g}"],
     ]
-    text = (sizes, _listed(plan.sizes), line, "", Table(both), "", _which_counts(plan), "", Table(claimed))
+    text = (sizes, _listed(plan.sizes), line, "", both, "", _which_counts(plan), "", claimed)
     weak = remarks(proved.epsilon, plan.delta)  # of this delta, which is the claim's, the plan says it itself
     return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak)
 
@@ -180,7 +180,7 @@ def found_answer(found: FoundRounds) -> Answer:
     )
     if found.power == 0 and not asked.initial_sizes:
         tried += "\nSizes that do not grow win where the first round may be large; --initial-size makes it start small."
-    text = (sizes, _listed(found.sizes), "", Table(rows), tried)
+    text = (sizes, _listed(found.sizes), "", rows, tried)
     weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
     return Answer(found_document(found), text, weak)
 

@@ -330,12 +330,9 @@ class Gatherer(EndingNode):
         s = self.state
         if not s.finished:
             s.finished = reason
-            yield from self.tell(Halt(s.k, s.v))
+            for child in self.order:
+                yield Send(child, Halt(s.k, s.v))
             yield Finish(reason)
-
-    def tell(self, message: Message) -> Effects:
-        for child in self.order:
-            yield Send(child, message)
 
     @property
     def listeners(self) -> list[str]:

@@ -199,8 +199,7 @@ def check_sizes(sizes: PublicRounds, rounds: int) -> None:
     SpecError
         If one does; it names the first round and client.
     """
-    found = sizes.first_over(rounds)
-    if found is not None:
+    if (found := sizes.first_over(rounds)) is not None:
         i, name = found
         examples = sizes.shard_sizes[name]
         sooner = f", or end after {i} rounds" if i else ""
@@ -393,11 +392,12 @@ def steps_allowed(rule: RoundsAhead | WithinTau, sizes: PublicRounds, name: str,
 
 def first_breach(tau: Tau, sizes: PublicRounds, d: int, rounds: int) -> int | None:
     """The first of the rounds d + 1, ..., ``rounds`` - 1 in which condition (2) fails, if there is one."""
-    for i in range(d + 1, rounds):
+
+    def fails(i: int) -> bool:
         done = sizes.before(i + 1)
-        if tau.at(done) < done - sizes.before(i - d):
-            return i
-    return None
+        return tau.at(done) < done - sizes.before(i - d)
+
+    return next(filter(fails, range(d + 1, rounds)), None)
 
 
 def first_stall(tau: Tau, sizes: PublicRounds, rounds: int) -> int | None:
@@ -406,10 +406,7 @@ def first_stall(tau: Tau, sizes: PublicRounds, rounds: int) -> int | None:
     Nobody has a newer model than that of the rounds below i while round i lasts. With it, a client's last step has
     t_delay = s_i - 1 and t_glob = s_0 + ... + s_i - 2, whoever it is.
     """
-    for i in range(rounds):
-        if sizes.total(i) - 1 >= tau.at(sizes.before(i + 1) - 2):
-            return i
-    return None
+    return next((i for i in range(rounds) if sizes.total(i) - 1 >= tau.at(sizes.before(i + 1) - 2)), None)
 
 
 class ConstantRate(Section):
@@ -693,8 +690,7 @@ class PublicRounds:
 
     def _row(self, i: int) -> IndexArray:
         """The sizes of round i, by kind."""
-        row = self._rows.get(i)
-        if row is None:
+        if (row := self._rows.get(i)) is None:
             _check(i)
             row = self._rows[i] = self._block(i, i + 1)[0]
             if len(self._rows) > _KEPT:
@@ -747,8 +743,7 @@ class PublicRounds:
         if self.settings.sampling is None:
             check_sizes(self, updates)
         delay = self.settings.delay
-        stall = first_stall(delay.tau, self, updates) if isinstance(delay, WithinTau) else None
-        if stall is not None:
+        if isinstance(delay, WithinTau) and (stall := first_stall(delay.tau, self, updates)) is not None:
             raise SpecError(
                 f"delay: from round {stall} on every client waits for ever, because its {self.total(stall)} gradients "
                 "are more than tau permits; take smaller sizes, a larger tau, or the rule rounds"

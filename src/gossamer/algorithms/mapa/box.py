@@ -42,7 +42,7 @@ from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud import whole
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
 from gossamer.algorithms.edge_cloud.whole import EdgeSettings
-from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Estimates, Figures, SmallRuns
+from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.mapa.stages import COMMAND, Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import output
 from gossamer.errors import SpecError
@@ -206,12 +206,12 @@ ALGORITHM = Algorithm(
     build=build,
     output=output,
     roles=("edge", "server"),
-    cast=edge_cloud.cast,
+    cast=parts.cast,
     terms=whole.terms,
     check=edge_cloud.check,
     plan=whole.plan,
     clips=Clips(("stages",), StageClip(), first_clip),
-    estimates=Estimates(lambda settings: settings.missing, lambda settings: settings.estimate_on),
+    estimates=lambda settings: (settings.missing, settings.estimate_on),
     figures=Figures(
         count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice, claims=edge_cloud.claims
     ),

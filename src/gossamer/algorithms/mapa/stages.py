@@ -58,7 +58,7 @@ from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
-from gossamer.algorithms.command import AcceptWeak, Answer, Bounded, Command, Doing, Option, Table, refuse
+from gossamer.algorithms.command import AcceptWeak, Answer, Bounded, Command, Doing, Option, refuse
 from gossamer.errors import AccountingError, BudgetUnreachable, CallerError, SpecError, counted, require_positive
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountants import compositions
@@ -605,7 +605,7 @@ def answer(options: Options, doing: Doing) -> Answer:
         **privacy,
         "theory": theory,
     }
-    text = (Table(_rows(options, plan)), f"Privacy: {said}", f"Theory: {in_words(theory)}")
+    text = (_rows(options, plan), f"Privacy: {said}", f"Theory: {in_words(theory)}")
     return Answer(document, text, weak)
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms.command import Command, Line, Option, Table, flag_of, numbers
+from gossamer.algorithms.command import Command, Option, flag_of, numbers
 from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.cli.commands import CommandParser, check_delta
 from gossamer.cli.printing import patience, print_json, table, warn, wrapped
@@ -81,10 +81,7 @@ def plan_command(name: str, command: Command, options: argparse.Namespace) -> in
     if options.json:
         print_json(answer.document)
     for piece in () if options.json else answer.text:
-        if isinstance(piece, Table):
-            print(table(piece.rows))
-        else:
-            print(piece.text if isinstance(piece, Line) else wrapped(piece))
+        print(wrapped(piece) if isinstance(piece, str) else table(piece))
     return 0
 
 

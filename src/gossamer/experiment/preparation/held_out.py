@@ -36,10 +36,10 @@ from gossamer.privacy.guarantees import EXAMPLES, HELD_OUT, WHOEVER, Guarantee
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.randomness import derive
-from gossamer.sides.held_out import HeldOut, SimulatedExactly, masked_sum
+from gossamer.sides.held_out import SimulatedExactly, masked_sum
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Side
-from gossamer.sides.plan import NOT_CRASHES, SidePlan
+from gossamer.sides.plan import NOT_CRASHES, Samples, SidePlan
 from gossamer.sides.pool import Machine, open_pool
 from gossamer.sides.samples import ShardRows
 from gossamer.vectors import Public, Released
@@ -86,7 +86,8 @@ def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
         for observer, one in plan.guarantees.items()
     }
     query, size = _query(prepared), len(groups_of(prepared)) * SIZE
-    side = HeldOut({query.release(size): 1}, query.mechanism.private, partial(tuple, (query,)), WHOEVER)
+    once = {query.release(size): 1}
+    side = Samples(once, query.mechanism.private, partial(tuple, (query,)), WHOEVER, HELD_OUT)
     if (honest := _honest(prepared)) > 1:
         told[SUM] = _of_sum(prepared, honest)
     return replace(plan, guarantees={**told, OBSERVER: _guarantee(prepared, query)}, held_out=side)

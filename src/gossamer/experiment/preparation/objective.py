@@ -308,12 +308,12 @@ def needs_estimates(experiment: Experiment) -> bool:
 def estimates_on(experiment: Experiment) -> str | None:
     """Name of the sample that an algorithm's constants are estimated on; None if it has none to estimate."""
     estimates = ALGORITHMS[experiment.algorithm.name].estimates
-    return None if estimates is None else estimates.source(experiment.algorithm)
+    return None if estimates is None else estimates(experiment.algorithm)[1]
 
 
 def _missing(experiment: Experiment) -> tuple[str, ...]:
     estimates = ALGORITHMS[experiment.algorithm.name].estimates
-    return () if estimates is None else estimates.missing(experiment.algorithm)
+    return () if estimates is None else estimates(experiment.algorithm)[0]
 
 
 def with_estimates(
