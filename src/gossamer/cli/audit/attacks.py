@@ -47,13 +47,8 @@ def inversion_command(options: argparse.Namespace) -> int:
     experiment = read_experiment(options)
     with naming(options.spec):
         prepared = prepare(experiment)
-    found = invert(
-        prepared,
-        examples=options.examples,
-        batch_size=options.batch_size,
-        epsilons=options.epsilon,
-        method=options.method,
-    )
+    how = {"examples": options.examples, "batch_size": options.batch_size, "method": options.method}
+    found = invert(prepared, epsilons=options.epsilon, **how)
     out = made_folder(options.out or Path("runs") / f"{options.spec.stem}-inversion")
     figure = _draw(found, out / "inversion.png")
     document = {**found.as_dict(), "figure": None if figure is None else str(figure)}

@@ -8,6 +8,7 @@ import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -98,13 +99,9 @@ def _table(found: Predictions) -> str:
 def evaluate_command(options: argparse.Namespace) -> int:
     """Print the figures."""
 
-    found = load_model(options.results).evaluate(
-        options.data,
-        by=options.by,
-        threshold=options.threshold,
-        cost=_costs(options.cost) if options.cost else None,
-        least=options.least_rows,
-    )
+    costs = _costs(options.cost) if options.cost else None
+    how = {"by": options.by, "threshold": options.threshold, "least": options.least_rows}
+    found = load_model(options.results).evaluate(options.data, cost=costs, **how)
     if _trained_on(options.results, options.data):
         warn([_FLATTERED.format(options.data)])
     parts = [*map(wrapped, said_first(found)), f"loss {found['loss']:.4g}, as it was minimised"]
@@ -173,15 +170,10 @@ def average_command(options: argparse.Namespace) -> int:
     card, mean = average(models, options.weights)
     content = saved(mean, card)
     weights = options.weights or [1.0] * len(models)
-    documents = [
-        {
-            "place": str(model.place),
-            "node": model.node,
-            "weight": weight,
-            "distance": float(np.linalg.norm(model.vector.astype(np.float64) - mean)),
-        }
-        for model, weight in zip(models, weights, strict=True)
-    ]
+    documents: list[dict[str, Any]] = []
+    for model, weight in zip(models, weights, strict=True):
+        distance = float(np.linalg.norm(model.vector.astype(np.float64) - mean))
+        documents.append({"place": str(model.place), "node": model.node, "weight": weight, "distance": distance})
     document = {"folder": str(options.out), "sha256": hashlib.sha256(content).hexdigest(), "models": documents}
     _write(options.out, card, mean, "average.json", document)
     rows: list[tuple[str, ...]] = [("model", "party", "weight", "distance from the mean")]
