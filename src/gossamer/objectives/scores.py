@@ -134,7 +134,8 @@ class ScoredSample:
             _without_width(kinds, [_counts(units, named == one, targets == one) for one in each])
         for figure in (one for figures in kinds for one in figures.values()):
             # What all resamples have alike but for rounding, and nothing else tells an interval of, has none.
-            if figure["interval"] is not None and np.allclose(*figure["interval"], rtol=1e-9, atol=0):
+            low, high = figure["interval"] or (0.0, 1.0)
+            if math.isclose(low, high, rel_tol=1e-9):
                 figure["interval"] = None
         found: dict[str, Any] = {
             "rows": len(targets),
