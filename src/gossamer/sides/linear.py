@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.observers.sensitivity import Draw
-from gossamer.privacy.observers.system import Combination, NotLinear
+from gossamer.privacy.observers.system import Book, Combination, NotLinear
 from gossamer.privacy.tasks import Gradient, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
@@ -30,16 +28,15 @@ class LinearSides(BlankSides):
         Strength of the regulariser, whose gradient at a model follows from that.
     rows : int
         Most examples of a person, all of which move a gradient.
-
-    Attributes
-    ----------
-    draws : list of Draw
-        Noisy gradients so far.
+    book : Book
+        Book of the draws.
     """
 
-    def __init__(self, plans: Mapping[str, SidePlan], relation: NeighboringRelation, l2: float, rows: int) -> None:
+    def __init__(
+        self, plans: Mapping[str, SidePlan], relation: NeighboringRelation, l2: float, rows: int, book: Book
+    ) -> None:
         super().__init__()
-        self.draws: list[Draw] = []
+        self.book = book
         self._plans, self._relation, self._l2, self._rows = plans, relation, l2, rows
         self._streams: dict[str, list[Combination]] = {}
 
@@ -71,10 +68,7 @@ class LinearSides(BlankSides):
         )
 
     def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:
-        row = np.zeros(len(self.draws) + 1)
-        row[-1] = scale
-        self.draws.append(draw)
-        return Combination(task.answer_size, task.dtype, row)
+        return self.book.drawn(task.answer_size, task.dtype, scale, draw)
 
     def _recorded(self, node: str, task: Release) -> Combination:
         """A server's state with the next noise of its stream, a weighted sum of all draws of the stream so far."""

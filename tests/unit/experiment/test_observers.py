@@ -84,8 +84,10 @@ def test_coefficients_make_the_messages_of_the_run_itself(name):
     scale = plan.mechanisms["node-0"].normal.standard_deviation / 10
     vectors = [vector for one in events if isinstance(one, Received) for vector in vectors_in(one.message)]
     assert len(vectors) == len(found.seen) > 10
-    for vector, seen in zip(vectors, found.seen, strict=True):
-        expected = prepared.initial.values + seen.row / scale @ released[: len(seen.row)]
+    assert len(found.blocks) == 5
+    rows = found.rows([(one.block, one.row) for one in found.seen])
+    for vector, row in zip(vectors, rows, strict=True):
+        expected = prepared.initial.values + row / scale @ released
         assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from gossamer.experiment.results.summary import all_finite
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
-from gossamer.privacy.observers.system import Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
+from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.protocol.events import Received
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.linear import LinearSides
+from gossamer.threads import available_cores, in_order, one_blas_thread
 from gossamer.vectors import Confined, Public
 
 MOST = 2 * 2**30
@@ -54,10 +56,11 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
             "observers are told apart where all examples of a person are at one node, found some at several"
         )
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
-    start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0))
+    book = Book(len(context.names))
+    start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0), book)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
     spec = prepared.experiment
-    sides = LinearSides(plan.sides, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person)
+    sides = LinearSides(plan.sides, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book)
     seen: list[Seen] = []
 
     def watch(step: TraceStep) -> None:
@@ -66,13 +69,13 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
             for vector in vectors_in(event.message):
                 if isinstance(vector, Public) and not isinstance(vector.values, Combination):
                     continue  # what follows from no data
-                seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined)))
+                seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined), len(book.blocks)))
 
     simulator = Simulator(nodes, sides, prepared.world, watch=watch, count=prepared.count)
     with closing(simulator):
         drive(simulator, plan.stop, Observer())
         final = {name: _row(prepared.algorithm.model_of(node)) for name, node in simulator.nodes.items()}
-    return LinearSystem(sides.draws, seen, final)
+    return LinearSystem(book.draws, seen, final, book.blocks)
 
 
 def _row(vector: Any) -> FloatArray:
@@ -133,7 +136,7 @@ class NetworkPrivacy:
         wanted = list(observers) or [f"node:{name}" for name in nodes]
         members = {one: members_of(one, nodes) for one in wanted}
         rows = plan.updates or 1
-        each = max(1, int(MOST * len(nodes) / (8 * rows * rows)))  # a node hears about as often as it computes, twice
+        each = max(1, MOST // (48 * rows))  # it hears two vectors an update, written in three of each node
         found: dict[str, Mapping[str, Mu]] = {}
         for first in range(0, len(wanted), each):
             some = wanted[first : first + each]
@@ -143,9 +146,10 @@ class NetworkPrivacy:
                 system = linear_system(prepared, plan, None if everywhere else near)
             except NotLinear as problem:
                 raise SpecError(f"{problem}; the guarantee against everyone stands") from None
-            for one in some:
-                against = system.against(one, participation, loose)
-                found[one] = {name: mu for name, mu in against.items() if name not in members[one]}
+            against = partial(system.against, participation=participation, loose=loose)
+            with one_blas_thread():
+                for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
+                    found[one] = {name: mu for name, mu in all_of_it.items() if name not in members[one]}
         return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, plan.guarantee)
 
     def epsilon(self, mu: float) -> float:

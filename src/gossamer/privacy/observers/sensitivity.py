@@ -41,13 +41,13 @@ from scipy.linalg import qr, svd
 from gossamer.arrays import FloatArray
 from gossamer.errors import require_counts
 
-_LOOKS, _ROUNDS = 200, 50
+_LOOKS, _ROUNDS = 400, 25
 _MANY = 100
 """Sets of draws of which each has its own search."""
 LOOSE = 1e-6
 """Share of mu^2 that a bound without a search may be too large by."""
 _BLOCK = 64
-_ROUNDING = 1e-13
+ROUNDING = 1e-13
 """Relative error of a sum of products, a summand."""
 _CLEAR = 1e-6
 """Part of a message from which on rounding leaves its direction as it is."""
@@ -146,8 +146,7 @@ class View:
         lengths = np.array([self.draws[number].moved for number in own])
         if not self.clear:
             return Mu(0.0, mu(np.diag(lengths**2), participation, loose).most)
-        part = self.moves[own] * lengths[:, None]
-        return mu(part @ part.T, participation, loose)
+        return mu_of(self.moves[own] @ self.moves[own].T, lengths, participation, loose)
 
 
 def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw]) -> View:
@@ -160,39 +159,52 @@ def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw]) -> View:
     for number, row in enumerate(rows):
         seen[number, : len(row)] = row
     u, s, _ = svd(seen[:, noisy], full_matrices=False, check_finite=False)
-    kept = s > _ROUNDING * max(seen.shape) * s.max(initial=0.0)
+    kept = s > ROUNDING * max(seen.shape) * s.max(initial=0.0)
     unclear = (s[kept] < _CLEAR * s.max(initial=0.0)).any()
     u, s = u[:, kept], s[kept]
     left = np.linalg.norm(seen - u @ (u.T @ seen), axis=0)
-    escapes = left > _ROUNDING * max(seen.shape) * np.abs(seen).max(initial=0.0)
+    escapes = left > ROUNDING * max(seen.shape) * np.abs(seen).max(initial=0.0)
     return View(((u.T @ seen) / s[:, None]).T, escapes | unclear, draws)
 
 
-def span(rows: Sequence[FloatArray], draws: int) -> tuple[FloatArray, bool]:
+def span(
+    rows: Sequence[FloatArray], draws: int, sizes: FloatArray | None = None, terms: int | None = None
+) -> tuple[FloatArray, bool]:
     """Return orthonormal columns [draws, rank] that span ``rows``, each [at most draws], and whether that is clear.
 
     Rows come in the order of time, so that early ones are short. A block of them is made orthogonal to all before,
-    twice, and then in itself.
+    twice, and then in itself. Where something was taken off the rows before, ``sizes`` are their lengths with it, and
+    ``terms`` counts the summands in them.
     """
+    sizes = np.array([np.linalg.norm(row) for row in rows]) if sizes is None else sizes
     basis, rank, clear = np.zeros((draws, len(rows)), order="F"), 0, True
     for first in range(0, len(rows), _BLOCK):
         block = rows[first : first + _BLOCK]
         long = max(map(len, block))
         columns = np.zeros((long, len(block)), order="F")
         for number, row in enumerate(block):
-            if (length := float(np.linalg.norm(row))) > 0:
+            if (length := sizes[first + number]) > 0:
                 columns[: len(row), number] = row / length
         before = basis[:long, :rank]
         for _ in range(2):
             columns -= before @ (before.T @ columns)
         own, r, _ = qr(columns, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
         lengths = np.abs(np.diag(r))
-        new = int(np.count_nonzero(lengths > _ROUNDING * draws**0.5))
+        new = int(np.count_nonzero(lengths > ROUNDING * (terms or draws) ** 0.5))
         clear &= not new or bool(lengths[new - 1] > _CLEAR)
         own = own[:, :new] - before @ (before.T @ own[:, :new])
         basis[:long, rank : rank + new] = own / np.linalg.norm(own, axis=0)
         rank += new
     return basis[:, :rank], clear
+
+
+def mu_of(part: FloatArray, lengths: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
+    """Return bounds of the mu of a party whose draws have ``part`` [draws, draws] of P, and ``lengths`` [draws].
+
+    Rounding moves what an observer sees of a change of one draw by `ROUNDING` of its length, however little that is.
+    """
+    found = mu(part * lengths * lengths[:, None], participation, loose)
+    return Mu(found.least, found.most + ROUNDING * float(lengths.sum()))
 
 
 def mu(gram: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
@@ -239,33 +251,43 @@ def _sets(count: int, participation: Participation) -> list[list[int]] | None:
 
 
 def _bounds(least: float, most: float, count: int) -> Mu:
-    return Mu(math.sqrt(max(least, 0.0)), math.sqrt(max(most, 0.0) * (1 + count * _ROUNDING)))
+    return Mu(math.sqrt(max(least, 0.0)), math.sqrt(max(most, 0.0) * (1 + count * ROUNDING)))
 
 
 def _relaxed(gram: FloatArray, loose: float) -> tuple[float, FloatArray]:
     """Return the value of a D, and prices lambda_t c_t^2 [draws] whose sum bounds that of any.
 
-    The rows of D are turned to where P D has them, again and again. It gains each time, as <P, D D'> is convex in D.
+    The rows of D are turned to where (P - s) D has them, again and again, s the least eigenvalue of P. That gains each
+    time, as <P - s, D D'> is convex in D. That prices are feasible shows in a Cholesky factor of diag(prices) - P.
     """
     count = len(gram)
     rank = math.isqrt(2 * count) + 1  # enough for the best of all [1, Barvinok and Pataki]
     changes = np.full((count, rank), 1e-2) * np.cos(np.arange(count * rank).reshape(count, rank) ** 1.5)
     changes[:, 0] += 1.0
-    spare = count * _ROUNDING * float(np.abs(gram).max(initial=0.0))
+    changes /= np.linalg.norm(changes, axis=1)[:, None]
+    spare = count * ROUNDING * float(np.abs(gram).max(initial=0.0))
     cheapest = np.full(count, math.inf)
+    shift = max(float(np.linalg.eigvalsh(gram)[0]), 0.0)
+    turning = gram - shift * np.eye(count)
     for _ in range(_LOOKS):
         for _ in range(_ROUNDS):
-            moved = gram @ changes
-            prices = np.linalg.norm(moved, axis=1)
-            changes = moved / np.where(prices > 0, prices, 1.0)[:, None]
+            moved = turning @ changes
+            pulls = np.linalg.norm(moved, axis=1)[:, None]
+            changes = np.divide(moved, pulls, out=changes, where=pulls > 0)
         moved = gram @ changes
         prices = np.linalg.norm(moved, axis=1)
-        lacking = -float(np.linalg.eigvalsh(np.diag(prices) - gram)[0])
-        prices += max(lacking + spare, 0.0)
         least = float((moved * changes).sum())
-        cheapest = min(cheapest, prices, key=np.sum)
-        if cheapest.sum() - least <= loose * least:
+        raised = prices + (0.9 * loose * least / count + spare)
+        try:
+            np.linalg.cholesky(np.diag(raised - spare) - gram)
+        except np.linalg.LinAlgError:
+            continue
+        cheapest = raised
+        if raised.sum() - least <= loose * least:
             break
+    else:
+        lacking = -float(np.linalg.eigvalsh(np.diag(prices) - gram)[0])
+        cheapest = min(cheapest, prices + max(lacking + spare, 0.0), key=np.sum)
     return least, cheapest
 
 

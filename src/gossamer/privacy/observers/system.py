@@ -7,20 +7,27 @@ very nodes of the run on its own clock, with `Combination`s in the place of numb
 coefficients alone. Whatever is not linear, such as a square root, raises `NotLinear`.
 
 Coefficients are in units of the noise, so that each z_k has a variance of 1 and g_k moves by `Draw.moved`.
+
+No vector has as many of them as there are draws. After every so many, a `Book` ends a block of time: the vectors that
+there are then, a few of each node, are what later ones are written in, with the draws since. So a long run is a chain
+of small sparse matrices, which `rows` multiplies out for some messages, and `gossamer.privacy.observers.states` never.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, view_of
+from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, mu_of, view_of
+from gossamer.privacy.observers.states import Block, cost_of, grams
 from gossamer.vectors import Blank, Vector
 
 
@@ -29,16 +36,18 @@ class NotLinear(SpecError):
 
 
 class Combination(Blank):
-    """A vector of which only its coefficients are known, those of noisy gradients: zeros after the last of ``row``."""
+    """A vector of which only its coefficients are known: zeros after the last of ``row``, which is of a ``book``."""
 
-    __slots__ = ("row",)
+    __slots__ = ("__weakref__", "book", "row")
 
-    def __init__(self, size: int, dtype: npt.DTypeLike, row: FloatArray) -> None:
+    def __init__(self, size: int, dtype: npt.DTypeLike, row: FloatArray, book: Book | None = None) -> None:
         super().__init__(size, dtype)
-        self.row = row
+        self.row, self.book = row, book
+        if book is not None:
+            book.there.append(ref(self))
 
     def astype(self, dtype: npt.DTypeLike) -> Combination:
-        return Combination(self.size, dtype, self.row)
+        return Combination(self.size, dtype, self.row, self.book)
 
     def __getitem__(self, index: slice) -> Combination:
         if index != slice(None) and len(range(*index.indices(self.size))) != self.size:
@@ -56,7 +65,7 @@ class Combination(Blank):
         else:
             total = theirs.copy() if sign > 0 else -theirs
             total[: len(mine)] += mine
-        return Combination(self.size, np.result_type(self.dtype, other.dtype), total)
+        return Combination(self.size, np.result_type(self.dtype, other.dtype), total, self.book or other.book)
 
     def __add__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, Vector) else self._plus(other, 1.0)
@@ -69,7 +78,7 @@ class Combination(Blank):
             return NotImplemented
         if isinstance(factor, Blank | np.ndarray):
             raise NotLinear("expected a vector times a number, found a product of two vectors")
-        return Combination(self.size, self.dtype, self.row * float(factor))
+        return Combination(self.size, self.dtype, self.row * float(factor), self.book)
 
     def __rmul__(self, factor: Any) -> Any:
         return self * factor
@@ -86,6 +95,64 @@ class Combination(Blank):
         return self._plus(other, 1.0)  # of what is no combination, which is refused
 
 
+@dataclass
+class Book:
+    """Draws of a run, and the vectors that there are.
+
+    Attributes
+    ----------
+    each : int
+        Draws in a block of time.
+    draws : list of Draw
+        Noisy gradients so far.
+    blocks : list of Block
+        Blocks that are over.
+    there : list of weak references to Combination
+        Vectors that may still be there.
+    """
+
+    each: int
+    draws: list[Draw] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    there: list[ref[Combination]] = field(default_factory=list)
+
+    def drawn(self, size: int, dtype: npt.DTypeLike, scale: float, draw: Draw) -> Combination:
+        """Return ``scale`` times a new draw."""
+        if len(self.draws) >= self.each * (1 + len(self.blocks)):
+            self._end_block()
+        self.draws.append(draw)
+        base = self.blocks[-1].ends.shape[0] if self.blocks else 0
+        row = np.zeros(base + len(self.draws) - self.each * len(self.blocks))
+        row[-1] = scale
+        return Combination(size, dtype, row, self)
+
+    def _end_block(self) -> None:
+        """Let the vectors that there are be those that others are written in from now on."""
+        left = [one for reference in self.there if (one := reference()) is not None and one.row.any()]
+        of = {id(one.row): one.row for one in left}  # copies of one vector are one
+        block = _open(self.blocks, len(self.draws))
+        self.blocks.append(replace(block, ends=_stacked(list(of.values()), block)))
+        units = {key: np.append(np.zeros(place), 1.0) for place, key in enumerate(of)}
+        for one in left:
+            one.row = units[id(one.row)]
+        self.there = [ref(one) for one in left]
+
+
+def _open(blocks: Sequence[Block], draws: int) -> Block:
+    """Return the block after ``blocks``, of what is drawn since and without an end, once there are so many draws."""
+    first, base = (blocks[-1].first + blocks[-1].draws, blocks[-1].ends.shape[0]) if blocks else (0, 0)
+    return Block(first, base, draws - first, csr_array((0, base + draws - first)))
+
+
+def _stacked(rows: Sequence[FloatArray], block: Block) -> csr_array:
+    """Return ``rows`` of a block as a sparse matrix [rows, base + draws]."""
+    places = [np.flatnonzero(row) for row in rows]
+    ends = np.cumsum([0, *map(len, places)])
+    values = np.concatenate([np.zeros(0), *(row[place] for row, place in zip(rows, places, strict=True))])
+    of = np.concatenate([np.zeros(0, np.int64), *places])
+    return csr_array((values, of, ends), (len(rows), block.base + block.draws))
+
+
 @dataclass(frozen=True)
 class Seen:
     """One vector that somebody is sent.
@@ -94,16 +161,19 @@ class Seen:
     ----------
     sender, receiver : str
         Names of the two nodes.
-    row : ndarray [at most draws]
-        Its coefficients.
+    row : ndarray [at most base + draws]
+        Its coefficients, of vectors at the start of a block and draws since.
     inside : bool
         Whether it stays inside a unit of nodes that trust each other with raw data.
+    block : int
+        Number of the block.
     """
 
     sender: str
     receiver: str
     row: FloatArray
     inside: bool = False
+    block: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,13 +186,16 @@ class LinearSystem:
         Noisy gradients, in the order of time.
     seen : sequence of Seen
         Vectors of messages, in the order of time.
-    final : mapping of str to ndarray [at most draws]
-        Coefficients of each node's model at the end.
+    final : mapping of str to ndarray
+        Coefficients of each node's model at the end, in the last block.
+    blocks : sequence of Block
+        Blocks of time but for the last, at whose end nothing follows.
     """
 
     draws: Sequence[Draw]
     seen: Sequence[Seen]
     final: Mapping[str, FloatArray]
+    blocks: Sequence[Block] = ()
 
     def against(self, observer: str, participation: Participation = EVERY, loose: float = 1e-6) -> dict[str, Mu]:
         """Return mu of each party against an observer, if all gradients are fixed; see `sensitivity`.
@@ -144,26 +217,68 @@ class LinearSystem:
             If it is none of these, or names a node that is not in the run.
         """
         names = members_of(observer, self.final)
-        rows: list[FloatArray] = []
-        for part in observer.split("+"):
-            kind, of = _read(part)
-            if kind == "final":
-                rows += self.final.values()
-            elif kind == "everyone":
-                rows += [one.row for one in self.seen if not one.inside]
-            elif kind == "link":
-                rows += [one.row for one in self.seen if {one.sender, one.receiver} == of]
-            else:
-                rows += [one.row for one in self.seen if one.receiver in of]
         own = np.array([draw.owner in names for draw in self.draws], bool)
-        if names:
-            rows = [np.where(own[: len(row)], 0.0, row) for row in rows]
-        view = view_of(rows, self.draws)
+        found = self.seen_by(observer)
         places: dict[str, list[int]] = {}
         for number, draw in enumerate(self.draws):
             if draw.moved:
                 places.setdefault(draw.owner, []).append(number)
+        if (
+            all(draw.noisy for draw in self.draws)
+            and self.blocks
+            and cost_of(self.blocks) < len(found) ** 2 * len(self.draws)
+        ):
+            parts = self.parts(found, own, places)
+            lengths = {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
+            return {owner: mu_of(part, lengths[owner], participation, loose) for owner, part in parts.items()}
+        rows = self.rows(found)
+        rows[:, own] = 0.0
+        until = [*(block.first for block in self.blocks[1:]), len(self.draws), len(self.draws)]
+        view = view_of([row[: until[at]] for row, (at, _) in zip(rows, found, strict=True)], self.draws)
         return {owner: view.mu(draws, participation, loose) for owner, draws in places.items()}
+
+    def parts(
+        self, found: Sequence[tuple[int, FloatArray]], own: npt.NDArray[np.bool_], places: Mapping[str, Sequence[int]]
+    ) -> dict[str, FloatArray]:
+        """Return P of the draws in ``places`` of each party, against who has ``found`` and knows its ``own`` draws."""
+        blocks = [*self.blocks, _open(self.blocks, len(self.draws))]
+        seen: list[list[FloatArray]] = [[] for _ in blocks]
+        for at, row in found:
+            seen[at].append(row)
+        return grams(blocks, [_stacked(rows, one) for rows, one in zip(seen, blocks, strict=True)], own, places)
+
+    def seen_by(self, observer: str) -> list[tuple[int, FloatArray]]:
+        """List what an observer has in the order of time, each vector once, with its block."""
+        found: list[tuple[int, FloatArray]] = []
+        for part in observer.split("+"):
+            kind, of = _read(part)
+            if kind == "final":
+                found += [(len(self.blocks), row) for row in self.final.values()]
+            elif kind == "everyone":
+                found += [(one.block, one.row) for one in self.seen if not one.inside]
+            elif kind == "link":
+                found += [(one.block, one.row) for one in self.seen if {one.sender, one.receiver} == of]
+            else:
+                found += [(one.block, one.row) for one in self.seen if one.receiver in of]
+        once = {(at, id(row)): (at, row) for at, row in found}
+        return sorted(once.values(), key=lambda one: one[0])
+
+    def rows(self, found: Sequence[tuple[int, FloatArray]]) -> FloatArray:
+        """Return the coefficients [vectors, draws] of vectors, each with its block, which do not go back in time."""
+        rows = np.zeros((len(found), len(self.draws)))
+        here, start = np.zeros((0, 0)), len(found)
+        for number, block in reversed([*enumerate([*self.blocks, _open(self.blocks, len(self.draws))])]):
+            later = here @ block.ends if here.size else np.zeros((len(here), block.base + block.draws))
+            begins = start
+            while begins and found[begins - 1][0] == number:
+                begins -= 1
+            here = np.zeros((len(found) - begins, block.base + block.draws))
+            here[start - begins :] = later
+            for place in range(begins, start):
+                here[place - begins, : len(found[place][1])] = found[place][1]
+            rows[begins:, block.first : block.first + block.draws] = here[:, block.base :]
+            here, start = here[:, : block.base], begins
+        return rows
 
 
 def members_of(observer: str, nodes: Container[str]) -> frozenset[str]:

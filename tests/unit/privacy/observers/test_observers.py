@@ -8,7 +8,7 @@ from tests.reference.observers_slow import Exchanges, allowed, exchanges, mu
 
 from gossamer.errors import SpecError
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Participation
-from gossamer.privacy.observers.system import Combination, LinearSystem, NotLinear, Seen
+from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of
 from gossamer.vectors import Released, divide_by_roots, square
 
 PATTERNS = (EVERY, Participation(1), Participation(2), Participation(None, 2), Participation(2, 2))
@@ -133,3 +133,54 @@ def test_an_observer_that_is_none_is_refused(system, observer, said):
         system.against(observer)
     with pytest.raises(SpecError, match="most"):
         Participation(0)
+
+
+def booked(seed: int) -> tuple[LinearSystem, np.ndarray, np.ndarray]:
+    """Make a run of 5 nodes in blocks of 6 draws, and its messages and models in all draws at once.
+
+    Sometimes an old vector is sent again, also from a block that is long over.
+    """
+    generator, book = np.random.default_rng(seed), Book(6)
+    zero = Combination(1, np.float64, np.zeros(0), book)
+    models, dense = [zero] * 5, np.zeros((5, 40))
+    seen, rows, kept = [], [], []
+    for number in range(40):
+        i, j, k = generator.permutation(5)[:3].tolist()
+        scale = float(generator.uniform(0.5, 2.0))
+        models[i] = models[i] - book.drawn(1, np.float64, scale, Draw(name(i), 1.0))
+        dense[i, number] -= scale
+        if generator.random() < 0.7:
+            for sender, receiver in ((i, j), (j, i)):
+                seen.append(Seen(name(sender), name(receiver), models[sender].row, False, len(book.blocks)))
+                rows.append(dense[sender].copy())
+                kept.append((sender, models[sender], rows[-1]))
+            models[i] = models[j] = (models[i] + models[j]) * 0.5
+            dense[[i, j]] = (dense[i] + dense[j]) / 2
+        if kept and generator.random() < 0.3:
+            sender, old, row = kept[int(generator.integers(len(kept)))]
+            seen.append(Seen(name(sender), name(k), old.row, False, len(book.blocks)))
+            rows.append(row)
+    final = {name(node): models[node].row for node in range(5)}
+    return LinearSystem(book.draws, seen, final, book.blocks), np.array(rows), dense
+
+
+@pytest.mark.some(10)
+@pytest.mark.parametrize("seed", range(60))
+def test_blocks_of_time_know_what_all_messages_at_once_do(seed):
+    """P of each party, from a pseudo-inverse of all messages, and all coefficients."""
+    system, rows, models = booked(seed)
+    assert len(system.blocks) == 6
+    assert np.allclose(system.rows([(one.block, one.row) for one in system.seen]), rows, rtol=0, atol=1e-12)
+    assert np.allclose(system.rows([(6, row) for row in system.final.values()]), models, rtol=0, atol=1e-12)
+    places = {name(node): [n for n, draw in enumerate(system.draws) if draw.owner == name(node)] for node in range(5)}
+    for observer in ("node:node-0", "coalition:node-1,node-2", "link:node-3,node-4+final", "everyone"):
+        members = members_of(observer, system.final)
+        own = np.array([draw.owner in members for draw in system.draws])
+        found = system.seen_by(observer)
+        known = system.rows(found)
+        known[:, own] = 0.0
+        expected = known.T @ np.linalg.pinv(known @ known.T, rcond=1e-12, hermitian=True) @ known
+        parts = system.parts(found, own, places)
+        for party, of in places.items():
+            assert np.allclose(parts[party], expected[np.ix_(of, of)], rtol=0, atol=1e-9)
+        assert system.against(observer)[name(4)].most <= len(places[name(4)]) ** 0.5 * (1 + 1e-9)

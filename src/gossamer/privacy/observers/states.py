@@ -1,0 +1,163 @@
+"""Knowledge of an observer of a long run, block by block in time, from what it does not know of the vectors there are.
+
+Given all that an observer has seen until then, the vectors that there are at the end of a block of time are normal, and
+what it does not know of them is S w: the entries of w are independent and standard normal, at most as many as there are
+vectors. The next block adds its draws to w, and what is seen in it is O w. With Q the orthonormal columns that span the
+rows of O, and V those that span what of the vectors at its end is not in Q, what is known of w at last is
+
+    N = Q Q' + V N_next V',      N_next the same of the next block, its first rows and columns.
+
+N of a block's draws is their part of the projection P of `sensitivity`. For a draw k of a block and l of a later one,
+P_lk = N_l Phi e_k, where Phi multiplies the upper part of V of each block between, and has norm at most 1. All that is
+products of parts of orthogonal matrices: nothing is inverted, and rounding stays where it is.
+
+Of Phi there are as many as pairs of blocks. A party's part of P is therefore filled by halves: all pairs with one draw
+before the middle and one after it go through what is unknown there, and the rest are pairs of one half.
+
+References
+----------
+Kalman, "A new approach to linear filtering and prediction problems", 1960, in its square-root form; de Jong,
+"Smoothing and interpolation with the state-space model", JASA 1989, for covariances of disturbances at two times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr
+from scipy.sparse import csr_array
+
+from gossamer.arrays import FloatArray
+from gossamer.privacy.observers.sensitivity import ROUNDING, span
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of time.
+
+    Attributes
+    ----------
+    first : int
+        Draws before it.
+    base : int
+        Vectors at its start.
+    draws : int
+        Draws in it.
+    ends : csr_array [vectors, base + draws]
+        Vectors at its end.
+    """
+
+    first: int
+    base: int
+    draws: int
+    ends: csr_array
+
+
+@dataclass(frozen=True)
+class _Step:
+    """V of a block, split into the rows ``old`` of what was unknown before it and ``new`` of its draws; N of these."""
+
+    old: FloatArray
+    new: FloatArray
+    known: FloatArray
+
+
+def cost_of(blocks: Sequence[Block]) -> float:
+    """Return about how long `grams` takes, in the unit in which a basis of m messages of n draws takes m^2 n."""
+    return sum(2.0 * len(blocks).bit_length() * (one.base + one.draws) * one.base**2 for one in blocks)
+
+
+def grams(
+    blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[np.bool_], places: Mapping[str, Sequence[int]]
+) -> dict[str, FloatArray]:
+    """Return P of each party's draws; the identity where rounding leaves unclear what is known.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        Blocks, in the order of time.
+    seen : sequence of csr_array [messages, base + draws]
+        What is seen in each.
+    own : ndarray of bool [draws]
+        Whether the observer knows a draw itself.
+    places : mapping of str to sequence of int
+        Draws of each party.
+    """
+    steps, clear = _steps(blocks, seen, own)
+    if not clear:
+        return {party: np.eye(len(of)) for party, of in places.items()}
+    found: dict[str, FloatArray] = {party: np.zeros((len(of), len(of))) for party, of in places.items()}
+    firsts = [*(block.first for block in blocks), len(own)]
+    of_party = [
+        (part, np.asarray(places[party]), np.searchsorted(places[party], firsts).tolist())
+        for party, part in found.items()
+    ]
+
+    def fill(low: int, high: int) -> None:
+        """Fill in pairs of draws of the blocks from ``low`` to before ``high``."""
+        if high - low == 1:
+            known = steps[low].known[:, len(steps[low].old) :]
+            for part, numbers, until in of_party:
+                at = numbers[until[low] : until[high]] - firsts[low]
+                part[until[low] : until[high], until[low] : until[high]] = known[at[:, None], at]
+            return
+        middle = (low + high) // 2
+        fill(low, middle)
+        fill(middle, high)
+        before, way = [steps[middle - 1].new.T], steps[middle - 1].old.T
+        for step in reversed(steps[low : middle - 1]):
+            before.append(way @ step.new.T)
+            way = way @ step.old.T
+        after, way = [steps[middle].known[:, : len(steps[middle].old)]], steps[middle].old.T
+        for step in steps[middle + 1 : high]:
+            after.append(step.known[:, : len(step.old)] @ way)
+            way = step.old.T @ way
+        left, right = np.hstack(before[::-1]), np.vstack(after)
+        for part, numbers, until in of_party:
+            first, cut, last = until[low], until[middle], until[high]
+            if first < cut < last:
+                both = right[numbers[cut:last] - firsts[middle]] @ left[:, numbers[first:cut] - firsts[low]]
+                part[cut:last, first:cut], part[first:cut, cut:last] = both, both.T
+
+    fill(0, len(blocks))
+    return found
+
+
+def _steps(blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[np.bool_]) -> tuple[list[_Step], bool]:
+    """Return what each block does to what is unknown, and whether rounding leaves that clear."""
+    unknown, whole = np.zeros((0, 0)), np.zeros((0, 0))  # S, and what S S' was if nothing had been seen
+    spans: list[tuple[FloatArray, FloatArray, int]] = []
+    for block, matrix in zip(blocks, seen, strict=True):
+        old = unknown.shape[1]
+        noise = np.diag((~own[block.first : block.first + block.draws]).astype(np.float64))
+        parts, total = _joined(unknown, noise), _joined(whole, noise)
+        lengths = np.sqrt(((matrix @ total) * matrix.toarray()).sum(axis=1))
+        basis, clear = span([*(matrix @ parts)], old + block.draws, lengths, len(own))
+        if not clear:
+            return [], False
+        ends = block.ends @ parts
+        for _ in range(2):
+            ends -= (ends @ basis) @ basis.T
+        whole = block.ends @ (block.ends @ total).T
+        across, r, _ = qr(ends.T, mode="economic", pivoting=True, check_finite=False)
+        least = ROUNDING * np.sqrt(np.diag(whole).max(initial=0.0)) / 10
+        across = across[:, : np.count_nonzero(np.abs(np.diag(r)) > least)]
+        unknown = ends @ across
+        spans.append((basis, across, old))
+    steps, later = [], np.zeros((0, 0))
+    for basis, across, old in reversed(spans):
+        known = basis @ basis.T + across @ later @ across.T
+        steps.append(_Step(across[:old], across[old:], known[old:]))
+        later = known[:old, :old]
+    return steps[::-1], True
+
+
+def _joined(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the matrix with two blocks on its diagonal."""
+    found = np.zeros((len(one) + len(other), one.shape[1] + other.shape[1]))
+    found[: len(one), : one.shape[1]] = one
+    found[len(one) :, one.shape[1] :] = other
+    return found
