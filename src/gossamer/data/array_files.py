@@ -241,12 +241,8 @@ def _from_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], pref
     )
     require_finite(converted, lambda row, column: f"{path}, {names[0]}, row {row + 1}, column {column + 1}")
     kept: Labels = labels.astype(np.str_) if labels.dtype.kind == "U" else labels.astype(np.float64)
-    return Labelled(
-        converted,
-        kept,
-        None if owners is None else owners.astype(np.str_),
-        None if persons is None else persons.astype(np.str_),
-    )
+    whose, about = (None if who is None else who.astype(np.str_) for who in (owners, persons))
+    return Labelled(converted, kept, whose, about)
 
 
 _CSR = ("data", "indices", "indptr", "shape")

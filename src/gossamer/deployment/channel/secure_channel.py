@@ -544,13 +544,9 @@ class SecureChannel(MemoryOnly):
         fresh = Ephemeral(self._entropy)  # before anything changes
         if self._session is not None:
             self._former.append((self._session.name, self._session.instance))
-        self._session = _Session(
-            pieces.session,
-            confirm.instance,
-            confirm.ephemeral,
-            outgoing=FrameCipher(pieces.frames_out, self.run, self.me, self.peer),
-            incoming=FrameCipher(pieces.frames_in, self.run, self.peer, self.me),
-        )
+        outgoing = FrameCipher(pieces.frames_out, self.run, self.me, self.peer)
+        incoming = FrameCipher(pieces.frames_in, self.run, self.peer, self.me)
+        self._session = _Session(pieces.session, confirm.instance, confirm.ephemeral, outgoing, incoming)
         self._session.confirm, self._session.accepted = answer, datagram
         self._ephemeral = fresh
 
