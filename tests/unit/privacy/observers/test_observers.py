@@ -1,6 +1,7 @@
 """What observers of linear systems learn: bounds, against brute force and closed forms."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -184,3 +185,29 @@ def test_blocks_of_time_know_what_all_messages_at_once_do(seed):
         for party, of in places.items():
             assert np.allclose(parts[party], expected[np.ix_(of, of)], rtol=0, atol=1e-9)
         assert system.against(observer)[name(4)].most <= len(places[name(4)]) ** 0.5 * (1 + 1e-9)
+
+
+@pytest.mark.some(6)
+@pytest.mark.parametrize("seed", range(40))
+def test_in_blocks_more_knowledge_never_lowers_and_noise_never_raises_what_is_learnt(seed, monkeypatch):
+    """Also where every observer is accounted for by blocks, and everyone with all models learns all there is."""
+    monkeypatch.setattr("gossamer.privacy.observers.system.cost_of", lambda blocks: -1.0)
+    system = booked(seed)[0]
+    quieter = replace(system, draws=[replace(draw, moved=0.5) for draw in system.draws])
+    more = ("node:node-0", "coalition:node-0,node-1", "coalition:node-0,node-1+link:node-2,node-3")
+    few, some, many = (system.against(observer) for observer in more)
+    final, everyone, all_of_it = (system.against(one) for one in ("final", "everyone", "everyone+final"))
+    for party in ("node-3", "node-4"):
+        updates = sum(draw.owner == party for draw in system.draws)
+        assert few[party].least <= some[party].most <= many[party].most * (1 + 1e-6)
+        assert max(final[party].least, everyone[party].least) <= all_of_it[party].most <= updates**0.5 * (1 + 1e-9)
+        assert quieter.against(more[0])[party].most == pytest.approx(few[party].most / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_that_are_independent_are_as_many_as_what_is_known_of_all_draws(seed):
+    """The sum of P_kk over all draws is the rank of R: what letting all gradients move cannot get below."""
+    system, rows, _ = booked(seed)
+    everyone = {"all": list(range(len(system.draws)))}
+    known = system.parts(system.seen_by("everyone"), np.zeros(len(system.draws), bool), everyone)["all"]
+    assert np.trace(known) == pytest.approx(np.linalg.matrix_rank(rows, tol=1e-9))
