@@ -120,6 +120,7 @@ REFUSED = {
         "data: expected examples with features, found",
     ),
     "a number": (lambda: 3, r"data: expected gs\.Data\(x, y, \.\.\.\), found int; wrap the arrays"),
+    "a path": (lambda: "wards.csv", r"data: expected gs\.Data\(x, y, \.\.\.\), found str; wrap the arrays"),
 }
 
 

@@ -136,7 +136,7 @@ def test_a_trace_is_written_in_one_process(tmp_path: Path) -> None:
     assert (tmp_path / "trace").stat().st_size
 
 
-@pytest.mark.parametrize("shards", [0, 8])
-def test_there_are_no_more_shards_than_nodes(shards: int) -> None:
-    with pytest.raises(SpecError, match=f"expected from 1 to 7 shards for 7 nodes, found {shards}; correct"):
+@pytest.mark.parametrize("shards", [0, 8, "2", 2.0, None])
+def test_there_are_no_more_shards_than_nodes(shards: Any) -> None:
+    with pytest.raises(SpecError, match=f"expected from 1 to 7 shards for 7 nodes, found {shards!r}; correct"):
         run(spec(), secret=SECRET, engine=Inline(shards))

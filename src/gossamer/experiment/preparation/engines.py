@@ -17,7 +17,7 @@ import numpy as np
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.plan import Plan
 from gossamer.data.settings import PrivateScale
-from gossamer.errors import SpecError, counted
+from gossamer.errors import SpecError, counted, whole_number
 from gossamer.experiment.preparation.objective import build_objective
 from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources, nodes_of, sides_of
 from gossamer.experiment.specs.spec import Experiment
@@ -199,9 +199,9 @@ _ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
 
 def check_number(shards: int, nodes: int) -> None:
     """Raise SpecError unless so many nodes can be dealt out to so many shards."""
-    if not 1 <= shards <= nodes:
+    if not 1 <= (whole_number(shards) or 0) <= nodes:
         raise SpecError(
-            f"expected from 1 to {nodes} shards for {counted(nodes, 'node')}, found {shards}; correct --shards"
+            f"expected from 1 to {nodes} shards for {counted(nodes, 'node')}, found {shards!r}; correct --shards"
         )
 
 

@@ -398,7 +398,7 @@ class FromMemory:
     def __post_init__(self) -> None:
         given: Any = self.data
         if not isinstance(given, Data | None):
-            arrays = isinstance(given, list | tuple | Mapping) or hasattr(given, "__array__")
+            arrays = isinstance(given, Sequence | Mapping) or hasattr(given, "__array__")
             if arrays or not (hasattr(given, "batch_sampler") or hasattr(type(given), "__getitem__")):
                 found = type(given).__name__
                 raise SpecError(f"data: expected gs.Data(x, y, ...), found {found}; wrap the arrays")
