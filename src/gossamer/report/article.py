@@ -14,7 +14,7 @@ import io
 import json
 import math
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,8 @@ class Mean:
         Figure of each finished run that has one, by seed.
     epsilon : float or None
         Largest epsilon that is proved of its runs; None where one has none.
+    unit : str or None
+        Unit that it is of; None where no run has ended.
     p : float or None
         p-value of the difference from the baseline; None where none is tested.
     """
@@ -79,6 +81,7 @@ class Mean:
     labels: Mapping[str, str]
     values: Mapping[int, float]
     epsilon: float | None = None
+    unit: str | None = None
     p: float | None = None
 
     @property
@@ -95,6 +98,11 @@ class Mean:
             return None
         half = stats.t.ppf(0.975, len(self.values) - 1) * stats.sem([*self.values.values()])
         return self.mean - float(half), self.mean + float(half)
+
+
+def of_several(units: Iterable[str | None]) -> bool:
+    """Whether guarantees of settings are of different units, so that their epsilons do not compare as they stand."""
+    return len({unit for unit in units if unit}) > 1
 
 
 def against(means: Sequence[Mean], key: str, label: str) -> dict[int, float]:
@@ -205,6 +213,7 @@ class Article:
     def rows(self) -> list[dict[str, str]]:
         """Rows of a table for people: a setting each."""
         form, tested = self._form(), any(one.p is not None for one in self.means)
+        several = of_several(one.unit for one in self.means)
         return [
             {
                 **{key.replace(".", " ").replace("_", " "): label for key, label in one.labels.items()},
@@ -213,6 +222,7 @@ class Article:
                 "seeds": str(len(one.values)),
                 **({"p": _p(one.p)} if tested else {}),
                 COSTS["epsilon"]: NOTHING if one.epsilon is None else rounded_up(one.epsilon),
+                **({"of": one.unit or NOTHING} if several else {}),
             }
             for one in self.means
         ]

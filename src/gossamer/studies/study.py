@@ -82,6 +82,8 @@ class Scores:
         Whether a model of these runs is better than one that says the same of every row; true where that is not known.
     epsilon, delta : float or None
         Proved of each run; None where nothing is.
+    unit : str
+        Unit that these are of, such as an example or a client.
     statuses : tuple of str
         Statuses with which runs ended.
     """
@@ -96,6 +98,7 @@ class Scores:
     better: bool
     epsilon: float | None
     delta: float | None
+    unit: str
     statuses: tuple[str, ...]
 
     @property
@@ -115,6 +118,7 @@ class Scores:
         digits = ".4g" if self.kind == LOSS else ".3f"
         return {
             "epsilon": "-" if self.epsilon is None else rounded_up(self.epsilon),
+            "epsilon is of": self.unit,
             "score": number(self.score.mean, digits),
             "+-": number(self.score.deviation, digits),
             "95 %": "-" if self.interval is None else " to ".join(f"{end:{digits}}" for end in self.interval),
@@ -178,6 +182,7 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
         not gains or any(gain is None or gain[0] > 0 for gain in gains),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),
         _largest(guarantee.get("delta") for guarantee in guarantees),
+        " / ".join(sorted({guarantee["unit"] for guarantee in guarantees})),
         tuple(summary["status"] for summary in summaries),
     )
 

@@ -16,7 +16,7 @@ from gossamer.errors import SpecError, did_you_mean, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import figure_names
 from gossamer.experiment.specs.folder_names import setting_name
-from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, figures_of, means_section
+from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, figures_of, means_section, of_several
 from gossamer.report.drawing import PageSection, needed
 from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
@@ -272,14 +272,15 @@ class Sweep(Study):
                 values.setdefault(name, {})[seed] = value
         means = []
         for one in self.settings:
-            epsilon = self.scores[one.name].epsilon if one.name in self.scores else None
-            means.append(Mean(one.labels or {"setting": one.name}, values.get(one.name, {}), epsilon))
+            found = self.scores.get(one.name)
+            proved = (None, None) if found is None else (found.epsilon, found.unit)
+            means.append(Mean(one.labels or {"setting": one.name}, values.get(one.name, {}), *proved))
         delta = max((score.delta for score in self.scores.values() if score.delta is not None), default=None)
         lacking = len(self.runs) - sum(map(len, values.values()))
         if self.baseline is None:
             return Article(figure, means, self.axes, delta=delta, lacking=lacking)
-        found = against(means, *self.baseline)
-        tested = [replace(one, p=found.get(place)) for place, one in enumerate(means)]
+        p = against(means, *self.baseline)
+        tested = [replace(one, p=p.get(place)) for place, one in enumerate(means)]
         return Article(figure, tested, self.axes, self.baseline[1], delta, lacking)
 
     def _whole(self, name: str) -> bool:
@@ -402,7 +403,8 @@ def _baseline(text: str, settings: Sequence[Setting]) -> tuple[str, str]:
 def marked(found: Sweep) -> list[tuple[str, ...]]:
     """Rows of the table at the end, with the best setting marked."""
     kinds = " / ".join(sorted({score.called for score in found.scores.values()})) or "score"
-    columns = [*columns_of(found.scores), "epsilon", "virtual s", "MiB sent"]
+    units = ["epsilon is of"] if of_several(score.unit for score in found.scores.values()) else []
+    columns = [*columns_of(found.scores), "epsilon", *units, "virtual s", "MiB sent"]
     keys = [*found.settings[0].labels] or ["setting"]
     rows = [("", *keys, "runs", *(kinds if name == "score" else name for name in columns), "ended")]
     for setting in found.settings:

@@ -212,3 +212,28 @@ def test_a_frame_has_a_row_for_each_run(tmp_path: Path) -> None:
     assert frame["auroc"][2] == summary["scores"]["figures"]["auroc"]["value"]
     assert frame["accuracy"][2] == summary["metrics"]["mean_model_test_accuracy"]
     assert {len(column) for column in frame.values()} == {4}
+
+
+def test_epsilons_of_different_units_say_of_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Gossip protects an example, and FedAvg a whole client."""
+    (tmp_path / "tiny.yaml").write_text(SPEC)
+    out = tmp_path / "swept"
+    assert (
+        main(
+            [
+                "sweep",
+                str(tmp_path / "tiny.yaml"),
+                "--grid",
+                "algorithm=gossip,fedavg",
+                "--seeds",
+                "1",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
+    assert "epsilon is of" in capsys.readouterr().out
+    tex = (out / "table.tex").read_text()
+    assert "example of a node's shard" in tex
+    assert "client with all of its data" in tex
