@@ -182,7 +182,7 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
         not gains or any(gain is None or gain[0] > 0 for gain in gains),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),
         _largest(guarantee.get("delta") for guarantee in guarantees),
-        " / ".join(sorted({guarantee["unit"] for guarantee in guarantees})),
+        " / ".join(sorted({guarantee.get("unit", "") for guarantee in guarantees})),
         tuple(summary["status"] for summary in summaries),
     )
 
