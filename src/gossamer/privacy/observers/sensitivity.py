@@ -26,6 +26,7 @@ References
 [1] Bellet, Cyffers, Frey, Gaudel, Lereverend and Taiani, "Unified privacy guarantees for decentralized learning via
     matrix factorization", arXiv 2510.17480, for the view as a factorisation. Burer and Monteiro, "A nonlinear
     programming algorithm for solving semidefinite programs via low-rank factorization", Math. Program. 2003.
+[2] Higham, "Accuracy and stability of numerical algorithms", 2002, theorem 10.3, for Cholesky factors.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ ROUNDING = 1e-13
 """Relative error of a sum of products, a summand."""
 _CLEAR = 1e-6
 """Part of a message from which on rounding leaves its direction as it is."""
+_TURNED = 1e-10
+"""Angle by which rounding may turn such a direction."""
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,8 @@ def span(
     """Return orthonormal columns [draws, rank] that span ``rows``, each [at most draws], and whether that is clear.
 
     Rows come in the order of time, so that early ones are short. A block of them is made orthogonal to all before,
-    twice, and then in itself. Where something was taken off the rows before, ``sizes`` are their lengths with it, and
-    ``terms`` counts the summands in them.
+    twice, and then in itself. Where something was taken off the rows before, ``sizes`` are their lengths with it, or
+    what their summands have together, and ``terms`` counts these.
     """
     sizes = np.array([np.linalg.norm(row) for row in rows]) if sizes is None else sizes
     basis, rank, clear = np.zeros((draws, len(rows)), order="F"), 0, True
@@ -201,10 +204,11 @@ def span(
 def mu_of(part: FloatArray, lengths: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
     """Return bounds of the mu of a party whose draws have ``part`` [draws, draws] of P, and ``lengths`` [draws].
 
-    Rounding moves what an observer sees of a change of one draw by `ROUNDING` of its length, however little that is.
+    A message of which as little as `_CLEAR` is new has its rounding enlarged by as much in its direction, so rounding
+    moves what an observer sees of a change by up to a ten-billionth of its length, however little that is.
     """
     found = mu(part * lengths * lengths[:, None], participation, loose)
-    return Mu(found.least, found.most + ROUNDING * float(lengths.sum()))
+    return Mu(found.least, found.most + _TURNED * float(np.linalg.norm(lengths)))
 
 
 def mu(gram: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
@@ -265,7 +269,7 @@ def _relaxed(gram: FloatArray, loose: float) -> tuple[float, FloatArray]:
     changes = np.full((count, rank), 1e-2) * np.cos(np.arange(count * rank).reshape(count, rank) ** 1.5)
     changes[:, 0] += 1.0
     changes /= np.linalg.norm(changes, axis=1)[:, None]
-    spare = count * ROUNDING * float(np.abs(gram).max(initial=0.0))
+    rounded = count * ROUNDING * float(np.abs(gram).max(initial=0.0))
     cheapest = np.full(count, math.inf)
     shift = max(float(np.linalg.eigvalsh(gram)[0]), 0.0)
     turning = gram - shift * np.eye(count)
@@ -277,6 +281,8 @@ def _relaxed(gram: FloatArray, loose: float) -> tuple[float, FloatArray]:
         moved = gram @ changes
         prices = np.linalg.norm(moved, axis=1)
         least = float((moved * changes).sum())
+        # A factor is exact of a matrix that is off by at most (n + 1) eps times the trace [2].
+        spare = rounded + 2.0 * count * float(np.finfo(np.float64).eps) * (float(prices.sum()) + loose * least)
         raised = prices + (0.9 * loose * least / count + spare)
         try:
             np.linalg.cholesky(np.diag(raised - spare) - gram)

@@ -134,18 +134,18 @@ def _steps(blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[
         old = unknown.shape[1]
         noise = np.diag((~own[block.first : block.first + block.draws]).astype(np.float64))
         parts, total = _joined(unknown, noise), _joined(whole, noise)
-        lengths = np.sqrt(((matrix @ total) * matrix.toarray()).sum(axis=1))
-        basis, clear = span([*(matrix @ parts)], old + block.draws, lengths, len(own))
+        summands = np.sqrt(np.maximum(np.diag(total), 0.0))  # rounding is of these, and others may be far longer
+        basis, clear = span([*(matrix @ parts)], old + block.draws, abs(matrix) @ summands, len(own))
         if not clear:
             return [], False
-        ends = block.ends @ parts
+        ends, sizes = block.ends @ parts, (abs(block.ends) @ summands)[:, None]
         for _ in range(2):
             ends -= (ends @ basis) @ basis.T
-        whole = block.ends @ (block.ends @ total).T
-        across, r, _ = qr(ends.T, mode="economic", pivoting=True, check_finite=False)
-        least = ROUNDING * np.sqrt(np.diag(whole).max(initial=0.0)) / 10
-        across = across[:, : np.count_nonzero(np.abs(np.diag(r)) > least)]
-        unknown = ends @ across
+        scaled = np.divide(ends, sizes, out=np.zeros_like(ends), where=sizes > 0)
+        across, r, _ = qr(scaled.T, mode="economic", pivoting=True, check_finite=False)
+        across = across[:, : np.count_nonzero(np.abs(np.diag(r)) > ROUNDING / 10)]
+        across, _ = qr(across - basis @ (basis.T @ across), mode="economic", check_finite=False)
+        unknown, whole = ends @ across, block.ends @ (block.ends @ total).T
         spans.append((basis, across, old))
     steps, later = [], np.zeros((0, 0))
     for basis, across, old in reversed(spans):

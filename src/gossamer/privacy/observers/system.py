@@ -275,7 +275,8 @@ class LinearSystem:
             here = np.zeros((len(found) - begins, block.base + block.draws))
             here[start - begins :] = later
             for place in range(begins, start):
-                here[place - begins, : len(found[place][1])] = found[place][1]
+                row = found[place][1][: here.shape[1]]  # zeros alone keep the length that they had in an earlier block
+                here[place - begins, : len(row)] = row
             rows[begins:, block.first : block.first + block.draws] = here[:, block.base :]
             here, start = here[:, : block.base], begins
         return rows

@@ -211,3 +211,47 @@ def test_messages_that_are_independent_are_as_many_as_what_is_known_of_all_draws
     everyone = {"all": list(range(len(system.draws)))}
     known = system.parts(system.seen_by("everyone"), np.zeros(len(system.draws), bool), everyone)["all"]
     assert np.trace(known) == pytest.approx(np.linalg.matrix_rank(rows, tol=1e-9))
+
+
+def in_blocks_of_two(monkeypatch, coefficients: list[float]) -> tuple[Book, list[Combination]]:
+    """Make a draw a node, with these coefficients, in blocks of two, and have all observers accounted for by blocks."""
+    monkeypatch.setattr("gossamer.privacy.observers.system.cost_of", lambda blocks: -1.0)
+    zero = Combination(1, np.float64, np.zeros(0), book := Book(2))
+    return book, [zero + book.drawn(1, np.float64, one, Draw(name(i), 1.0)) for i, one in enumerate(coefficients)]
+
+
+def seen_last(book: Book, models: list[Combination], *vectors: Combination) -> LinearSystem:
+    seen = [Seen(name(0), "observer", one.row, False, len(book.blocks)) for one in vectors]
+    return LinearSystem(book.draws, seen, {name(i): one.row for i, one in enumerate(models)}, book.blocks)
+
+
+@pytest.mark.parametrize("longest", [1.0, 1e6, 1e15, 1e30])
+def test_a_vector_far_longer_than_others_hides_none_of_them(monkeypatch, longest):
+    """The observer is sent a draw of length 1 after its block, and has nothing of the longest."""
+    book, models = in_blocks_of_two(monkeypatch, [longest, 1.0, 1.0])
+    found = seen_last(book, models, models[1]).against("everyone")
+    assert found[name(1)].most == pytest.approx(1.0)
+    assert found[name(0)].most == found[name(2)].most == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("little", [1e-3, 1e-7, 1e-9, 1e-11])
+def test_a_message_that_is_what_little_two_vectors_differ_by_tells_of_that(monkeypatch, little):
+    book, models = in_blocks_of_two(monkeypatch, [1.0, little])
+    models[1] = models[1] + models[0]
+    models.append(book.drawn(1, np.float64, 1.0, Draw(name(2), 1.0)))
+    found = seen_last(book, models, models[1] - models[0]).against("everyone")
+    assert found[name(1)].most >= 1.0
+    assert found[name(0)].most <= 1e-9 or little < 1e-6
+
+
+def test_a_vector_of_zeros_that_is_older_than_its_block_tells_nothing(monkeypatch):
+    monkeypatch.setattr("gossamer.privacy.observers.system.cost_of", lambda blocks: math.inf)
+    book = Book(4)
+    none = book.drawn(1, np.float64, 1.0, Draw(name(0), 1.0)) * 0.0
+    for _ in range(3):
+        none = none + book.drawn(1, np.float64, 1.0, Draw(name(0), 1.0)) * 0.0
+    last = book.drawn(1, np.float64, 1.0, Draw(name(1), 1.0))
+    assert [len(none.row), len(last.row)] == [4, 1]
+    found = LinearSystem(book.draws, [], {name(0): none.row, name(1): last.row}, book.blocks).against("final")
+    assert found[name(0)].most == pytest.approx(0.0, abs=1e-9)
+    assert found[name(1)].most == pytest.approx(1.0)
