@@ -125,6 +125,21 @@ def test_what_cannot_be_recalibrated_is_one_line(run: Path, capsys: pytest.Captu
     assert not (run.parent / "none").exists()
 
 
+def test_releases_of_another_run_and_folders_without_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model beside which nothing was released, with what parties released of another one."""
+    (bare := tmp_path / "bare").mkdir()
+    for name in ("model.json", "model.safetensors"):
+        (bare / name).write_bytes((run / name).read_bytes())
+    assert main(["recalibrate", str(bare), str(run), "--out", str(tmp_path / "right")]) == 2
+    assert "expected a model of the run of which parties released, found another's" in capsys.readouterr().err
+    for other in (bare, tmp_path / "none"):
+        assert main(["recalibrate", str(run), str(other), "--out", str(tmp_path / "right")]) == 2
+        assert "expected what another party released (evaluation.json), found none" in capsys.readouterr().err
+    assert not (tmp_path / "right").exists()
+
+
 @pytest.mark.parametrize("run", [{"intercept": False}], ids=["no-bias"], indirect=True)
 def test_a_model_without_a_bias_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recalibrate", str(run), "--out", str(run.parent / "right")]) == 2

@@ -21,7 +21,7 @@ from gossamer.objectives.released_scores import FILE as RELEASED
 from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.objectives.score_words import reliability_table, said_first, table_of, table_of_groups
 from gossamer.trained.averaging import Saved, average
-from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt, saved
+from gossamer.trained.card import ARRAYS, FILE, Card, rebuilt, saved
 from gossamer.trained.model import TARGETS, Predictions, export_model, load_model
 from gossamer.trained.recalibration import Recalibration
 
@@ -189,13 +189,19 @@ def recalibrate_command(options: argparse.Namespace) -> int:
     """Write the first folder's model with other log odds, and say which."""
 
     check_new(options.out)
-    card, vector = read_model(options.results[0])
-    parts = [one for place in options.results if (one := ReleasedScores.read(place)) is not None]
+    model = Saved.read(options.results[0])
+    own, *others = (ReleasedScores.read(place) for place in options.results)
+    for place, one in zip(options.results[1:], others, strict=True):
+        if one is None:
+            raise CallerError(f"{place}: expected what another party released ({RELEASED}), found none; leave it out")
+    parts = [one for one in (own, *others) if one is not None]
     if not parts:
         raise CallerError(f"expected a folder with {RELEASED}, which evaluation.release: private leaves, found none")
     released = ReleasedScores.together(parts)
     found = Recalibration.of(released.total, released.prevalence)
-    card, vector = found.applied(card, rebuilt(card, options.results[0]), vector)
+    card, vector = found.applied(model.card, rebuilt(model.card, model.place), model.vector)
+    if (own is None or others) and released.run != model.run:
+        raise CallerError(f"{model.place}: expected a model of the run of which parties released, found another's")
     document = {"folder": str(options.out), **found._asdict(), "missing": released.missing}
     _write(options.out, card, vector, "recalibration.json", document)
     said = f"Log odds are now {found.slope:.4g} times what they were, and {found.intercept:+.4g}."
