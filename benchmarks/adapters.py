@@ -68,7 +68,7 @@ def measured(modules: tuple[str, ...], threads: int, blocks: int) -> None:
     torch.manual_seed(0)
     module = Transformer()
     whole = sum(each.numel() for each in module.parameters())
-    adapt(module, AdapterSettings(rank=RANK, modules=modules))
+    module = adapt(module, AdapterSettings(rank=RANK, modules=modules))
     generator = np.random.default_rng(0)
     x, y = generator.integers(0, WORDS, (256, LENGTH)).astype(np.float32), generator.integers(0, CLASSES, 256)
     objective, data, law = TorchModule(module, threads=threads), Split(x, y), Gaussian(clip=1.0, noise_multiplier=1.0)

@@ -164,6 +164,8 @@ class ObjectiveCard(Section):
         SHA-256 of a network's numbers that are not trained, which are in its code and not in the file.
     adapters : AdapterSettings, optional
         Adapters of a network, whose parameters these are.
+    outputs : int, optional
+        Number of answers an example, where there are several.
     """
 
     name: str | None = None
@@ -185,6 +187,7 @@ class ObjectiveCard(Section):
     dtype: Literal["float32", "float64"] = "float32"
     frozen: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
     adapters: AdapterSettings | None = None
+    outputs: Annotated[int | None, Field(ge=1, le=_MOST)] = None
 
     @property
     def linear(self) -> bool:
@@ -323,7 +326,11 @@ def own_loss(card: LossCard, where: Path) -> OwnLoss:
 
 
 def describe(
-    objective: Objective, name: str | None, module: str | None, adapters: AdapterSettings | None = None
+    objective: Objective,
+    name: str | None,
+    module: str | None,
+    adapters: AdapterSettings | None = None,
+    outputs: int | None = None,
 ) -> ObjectiveCard:
     """Describe an objective, so that `rebuilt` makes it again.
 
@@ -335,6 +342,8 @@ def describe(
         Name and module as in a spec; neither for a module that was given from memory.
     adapters : AdapterSettings, optional
         Adapters of the network.
+    outputs : int, optional
+        Number of answers an example, where there are several.
     """
     dtype: Any = objective.dtype.name
     if isinstance(objective, LinearModel):
@@ -357,6 +366,7 @@ def describe(
         dtype=dtype,
         frozen=network.frozen,
         adapters=adapters,
+        outputs=outputs,
     )
 
 
@@ -417,7 +427,7 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
 
     told, classes = card.objective, None if card.classes is None else len(card.classes)
     loss: str | OwnLoss = told.loss if told.registered is None else own_loss(told.registered, where)
-    outputs = loss_of(loss, classes).wanted or classes or 1
+    outputs = loss_of(loss, classes).wanted or classes or told.outputs or 1
     if module is not None:
         module = made_of(module, card.shape, outputs).module
     elif told.module is not None and not told.module.startswith(f"{IN_MEMORY}:"):
@@ -430,7 +440,7 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
             "gs.load_model(folder, module=...)"
         )
     if told.adapters is not None:
-        adapt(module, told.adapters)
+        module = adapt(module, told.adapters)
     # It is not trained, so it does not matter what it does in training mode, and its scores need no kernels.
     made = TorchModule(module.eval(), loss=loss, strategy="loop", classes=classes)
     if told.frozen != made.frozen:

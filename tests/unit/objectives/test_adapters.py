@@ -41,8 +41,7 @@ class Attending(nn.Module):
 def adapted(seed: int = 0, **settings: object) -> nn.Module:
     torch.manual_seed(seed)
     module = Attending()
-    adapt(module, AdapterSettings.model_validate({"modules": ["query", "value", "out"], **settings}))
-    return module
+    return adapt(module, AdapterSettings.model_validate({"modules": ["query", "value", "out"], **settings}))
 
 
 def spec(**adapters: object) -> dict[str, object]:
@@ -138,6 +137,16 @@ def test_the_written_model_predicts_as_the_network_with_its_adapters(tmp_path: P
 def test_layers_without_adapters_are_named(names: list[str], message: str) -> None:
     with pytest.raises(gs.SpecError, match=message):
         gs.run(spec(modules=names), data=DATA, module=Attending())
+
+
+def test_a_module_that_is_made_once_is_adapted_anew_each_time_and_stays_as_it_is(tmp_path: Path) -> None:
+    """As where a function keeps what it has loaded; an adapter beside an adapter would be another model."""
+    kept = Attending()
+    for number in range(2):
+        gs.run(spec(), str(tmp_path / str(number)), data=DATA, module=lambda: kept)
+    gs.load_model(tmp_path / "1", module=lambda: kept)
+    assert type(kept.query) is nn.Linear
+    assert all(each.requires_grad for each in kept.parameters())
 
 
 def test_linear_models_have_no_adapters() -> None:

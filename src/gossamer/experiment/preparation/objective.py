@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from gossamer.data.datasets import Dataset, load_dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
 from gossamer.data.settings import DatasetSettings
-from gossamer.errors import DataError, ModelError, SpecError, counted, did_you_mean
+from gossamer.errors import DataError, ModelError, RunWarning, SpecError, counted, did_you_mean
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
 from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.objectives.class_weights import shares_of, weights_of
@@ -362,6 +363,8 @@ def objective_of(experiment: Experiment, dataset: Dataset, module: Given | None)
     from gossamer.objectives.models import made
 
     found = made(module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))
+    if not found.started:
+        _warn_of_places(dataset)
     return _trained(found.module, experiment, dataset, started=found.started), found.code
 
 
@@ -422,8 +425,20 @@ def _network(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
         raise SpecError(f"objective.name: unknown name {name!r}{did_you_mean(name, [*LOSSES, *MODELS])}")
     shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
     outputs = _outputs(experiment, dataset)
+    _warn_of_places(dataset)
     module = load_module(settings.module, shape, outputs) if settings.module else build_model(name, shape, outputs)
     return _trained(module, experiment, dataset)
+
+
+def _warn_of_places(dataset: Dataset) -> None:
+    """Warn where a network is made for as many classes as private examples have, a class for each place."""
+    if dataset.train.targets.ndim > 2:
+        warnings.warn(
+            "y: how many classes there are is found in the private rows, and a module that is made for so many tells "
+            "it, which no epsilon covers; give the module itself, such as module=Net(classes=4)",
+            RunWarning,
+            stacklevel=2,
+        )
 
 
 def _outputs(experiment: Experiment, dataset: Dataset) -> int:
@@ -456,7 +471,7 @@ def _trained(module: Any, experiment: Experiment, dataset: Dataset, *, started: 
 
         made = partial(DeviceNetwork, device_of(compute.device, compute.memory_mib, compute.precision))
     if (adapters := settings.adapters) is not None:
-        adapt(module, adapters)
+        module = adapt(module, adapters)
     shares = shares_of(experiment.dataset.prevalence)
     network = made(
         module,

@@ -111,8 +111,9 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     settings, dataset = prepared.experiment.objective, prepared.dataset
     name = settings.name or ("softmax" if dataset.classes else "squared")
     module = None if prepared.code else settings.module  # of one that was given from memory there is no name
+    outputs = dataset.train.targets.shape[1] if dataset.train.targets.ndim == 2 else None
     return Card(
-        objective=describe(prepared.objective, None if settings.module else name, module, settings.adapters),
+        objective=describe(prepared.objective, None if settings.module else name, module, settings.adapters, outputs),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
         data=dataset.declaration or _declared(prepared),
         owners=owners or prepared.owners,

@@ -13,6 +13,8 @@ from __future__ import annotations
 import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
 # isort: split
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -41,15 +43,15 @@ class LowRank(nn.Module):
         return found
 
 
-def adapt(module: nn.Module, settings: AdapterSettings) -> None:
-    """Freeze ``module``, and put adapters beside those of its layers that ``settings`` name.
+def adapt(module: nn.Module, settings: AdapterSettings) -> nn.Module:
+    """Return a frozen copy of ``module`` with adapters beside those of its layers that ``settings`` name.
 
     Raises
     ------
     SpecError
         If there is no such layer, or it is no `nn.Linear`.
     """
-    module.requires_grad_(False)
+    module = copy.deepcopy(module).requires_grad_(False)  # whoever makes it may give the same one again
     layers = {name: layer for name, layer in module.named_modules(remove_duplicate=False) if name}
     made: dict[nn.Module, LowRank] = {}  # a layer that stands in two places stays one
     for wanted in settings.modules:
@@ -64,3 +66,4 @@ def adapt(module: nn.Module, settings: AdapterSettings) -> None:
             with torch.random.fork_rng(devices=[]):  # A is drawn anew for a run
                 made[layer] = made.get(layer) or LowRank(layer, settings.rank, settings.alpha / settings.rank)
             module.set_submodule(name, made[layer])
+    return module
