@@ -107,8 +107,8 @@ class Data:
         self.feature_names, self.labels = declared.feature_names, declared.labels
         self.task, self.target_range = declared.task, declared.target_range
         if self.train.labels.ndim > 1:
-            if labels is not None or task == "classification":
-                raise DataError("y: expected no labels and no task for several targets an example; leave them out")
+            if (labels, target_range) != (None, None) or task == "classification":
+                raise DataError("y: expected no labels, task or range for several targets an example; leave them out")
             self.task, self.target_range = "regression", "none"
         _check_names(self.feature_names, features, columns)
 
@@ -130,9 +130,9 @@ class Data:
         Raises
         ------
         DataError
-            If it has no end, or its examples differ in form.
+            If it has no end, draws examples with replacement, or they differ in form.
         """
-        if type(getattr(examples, "sampler", None)).__name__ == "RandomSampler":
+        if type(_sampler(examples)).__name__ == "RandomSampler":
             warnings.warn(
                 "data: the loader shuffles; examples stay in the order in which they are read, and what it draws at "
                 "random is drawn once: a run draws its own batches",
@@ -201,13 +201,18 @@ class Data:
 def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
     """Features [n, ...], mapped from a file that is gone with the process, and targets [n, ...]."""
     kind, batched = type(source).__name__, getattr(source, "batch_sampler", None) is not None
+    if getattr(_sampler(source), "replacement", False):
+        raise DataError(
+            f"{name}: expected each example once, found a loader that draws with replacement, and what is proved is of "
+            "one row; give its dataset"
+        )
     try:
         count = len(source)
     except TypeError:
         raise DataError(
             f"{name}: expected examples with an end, found {kind} without a length; give it __len__, or arrays"
         ) from None
-    items = source if hasattr(source, "batch_sampler") else (source[n] for n in range(count))
+    items = source if hasattr(source, "__iter__") else (source[n] for n in range(count))
     targets: list[npt.NDArray[Any]] = []
     shape: tuple[int, ...] | None = None
     with tempfile.TemporaryFile() as file:
@@ -217,12 +222,17 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
                     f"{name}: expected {counted(count, 'item')}, as its length says, found more; end it there"
                 )
             x, y = _pair(item, name)
-            x, y = (np.asarray(each) if batched else np.asarray(each)[None] for each in (x, y))
+            x, y = (_array(each, name) if batched else _array(each, name)[None] for each in (x, y))
             shape = x.shape[1:] if shape is None else shape
             if x.shape[1:] != shape or len(x) != len(y):
                 raise DataError(
                     f"{name}, item {number}: expected features {list(shape)} as in the first, and a target for each, "
                     f"found {list(x.shape[1:])} and {len(y)} for {len(x)}; bring all to one shape"
+                )
+            if targets and y.shape[1:] != targets[0].shape[1:]:
+                raise DataError(
+                    f"{name}, item {number}: expected a target {list(targets[0].shape[1:])} as of the first, found "
+                    f"{list(y.shape[1:])}; bring all to one shape"
                 )
             file.write(np.ascontiguousarray(as_float32(_numbers(x, name))).data)
             targets.append(y)
@@ -231,6 +241,12 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
         y = np.concatenate(targets)
         file.flush()
         return np.memmap(file, np.float32, "r", shape=(len(y), *shape)), y
+
+
+def _sampler(source: Any) -> Any:
+    """What a loader draws examples by; None of what is no loader."""
+    own = getattr(source, "sampler", None)
+    return getattr(getattr(source, "batch_sampler", None), "sampler", own)
 
 
 def _pair(item: Any, name: str) -> tuple[Any, Any]:

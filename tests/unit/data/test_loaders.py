@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 import gossamer as gs
 
@@ -97,6 +97,20 @@ class Ragged(Named):
         return X[row, : 1 + row % 2], Y[row]
 
 
+class RaggedTargets(Named):
+    """Rows with one target or two."""
+
+    def __getitem__(self, row: int) -> Any:
+        return X[row], Y[: 1 + row % 2]
+
+
+class Attached(Named):
+    """Rows of tensors that have a gradient."""
+
+    def __getitem__(self, row: int) -> Any:
+        return torch.zeros(2, requires_grad=True), 0
+
+
 class Threes(Named):
     """Rows of three things."""
 
@@ -114,6 +128,13 @@ REFUSED = {
         "data: expected 5 items, as its length says, found mo",
     ),
     "of several shapes": (Ragged, r"data, item 1: expected features \[1, 2\] as in the first, .* found \[2, 2\]"),
+    "targets of several shapes": (RaggedTargets, r"data, item 1: expected a target \[1\] as of the first, found \[2\]"),
+    "attached": (Attached, "data: expected an array, found Tensor that is none; give .* detached tensors"),
+    "with replacement": (
+        lambda: DataLoader(PAIRS, 4, sampler=WeightedRandomSampler([1.0] * 30, 30)),
+        "data: expected each example once, found a loader that draws with replacement, .*; give its dataset",
+    ),
+    "longer than it says, alone": (SaidToEnd, "data: expected 5 items, as its length says, found more"),
     "no pairs": (Threes, "data: expected pairs of features and target, found tuple; let __getitem__ return a pair"),
     "of none": (
         lambda: TensorDataset(torch.zeros(0, 2), torch.zeros(0)),
