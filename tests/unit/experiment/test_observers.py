@@ -47,6 +47,14 @@ def test_ring_of_five_after_four_synchronous_steps(capsys, tmp_path):
     assert ("node:node-0", "node-0") not in pairs
 
 
+@pytest.mark.parametrize(("steps", "least", "most"), [(12, 1.183, 1.184), (60, 1.183, 3**0.5), (200, 1.183, 3**0.5)])
+def test_models_that_are_alike_after_many_averages_are_not_taken_for_one(capsys, tmp_path, steps, least, most):
+    """Five models that differ, however little, tell five averages: 1.1832 in exact arithmetic, and 0.775 if one did."""
+    muffliato = {**RING["algorithm"], "name": "muffliato", "updates_per_node": 3, "gossip_steps": steps}
+    pairs = accounted(capsys, tmp_path, {**RING, "algorithm": muffliato}, "--observer", "final")
+    assert all(least <= row["mu"] <= most * (1 + 1e-9) for row in pairs.values())
+
+
 def test_all_examples_of_a_person_move_a_gradient(capsys, tmp_path):
     budget = {"epsilon": 50, "delta": 1e-4, "rows_per_person": 3}
     pairs = accounted(capsys, tmp_path, {**RING, "budget": budget}, "--observer", "everyone")

@@ -74,8 +74,10 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
     simulator = Simulator(nodes, sides, prepared.world, watch=watch, count=prepared.count)
     with closing(simulator):
         drive(simulator, plan.stop, Observer())
-        final = {name: _row(prepared.algorithm.model_of(node)) for name, node in simulator.nodes.items()}
-    return LinearSystem(book.draws, seen, final, book.blocks)
+        models = {name: prepared.algorithm.model_of(node) for name, node in simulator.nodes.items()}
+    final = {name: _row(model) for name, model in models.items()}
+    sums = max(model.values.sums for model in models.values())
+    return LinearSystem(book.draws, seen, final, book.blocks, sums)
 
 
 def _row(vector: Any) -> FloatArray:

@@ -152,12 +152,15 @@ class View:
         return mu_of(self.moves[own] @ self.moves[own].T, lengths, participation, loose)
 
 
-def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw]) -> View:
-    """Return the view of who sees ``rows``, coefficients [at most draws] in the order of time."""
+def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw], all_new: bool = False) -> View:
+    """Return the view of who sees ``rows``, coefficients [at most draws] in the order of time.
+
+    If ``all_new``, it is unclear where a row seems to follow from those before it.
+    """
     noisy = np.array([draw.noisy for draw in draws], bool)
     if noisy.all():  # noise is where gradients are, so the view is a projection
         basis, clear = span(rows, len(draws))
-        return View(basis, np.zeros(len(draws), bool), draws, clear)
+        return View(basis, np.zeros(len(draws), bool), draws, clear and not (all_new and basis.shape[1] < len(rows)))
     seen = np.zeros((len(rows), len(draws)))
     for number, row in enumerate(rows):
         seen[number, : len(row)] = row

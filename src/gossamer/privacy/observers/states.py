@@ -71,7 +71,11 @@ def cost_of(blocks: Sequence[Block]) -> float:
 
 
 def grams(
-    blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[np.bool_], places: Mapping[str, Sequence[int]]
+    blocks: Sequence[Block],
+    seen: Sequence[csr_array],
+    own: npt.NDArray[np.bool_],
+    places: Mapping[str, Sequence[int]],
+    all_new: bool = False,
 ) -> dict[str, FloatArray]:
     """Return P of each party's draws; the identity where rounding leaves unclear what is known.
 
@@ -85,8 +89,10 @@ def grams(
         Whether the observer knows a draw itself.
     places : mapping of str to sequence of int
         Draws of each party.
+    all_new : bool
+        Whether it is unclear what is known where a vector seems to follow from those before it.
     """
-    steps, clear = _steps(blocks, seen, own)
+    steps, clear = _steps(blocks, seen, own, all_new)
     if not clear:
         return {party: np.eye(len(of)) for party, of in places.items()}
     found: dict[str, FloatArray] = {party: np.zeros((len(of), len(of))) for party, of in places.items()}
@@ -126,7 +132,9 @@ def grams(
     return found
 
 
-def _steps(blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[np.bool_]) -> tuple[list[_Step], bool]:
+def _steps(
+    blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[np.bool_], all_new: bool
+) -> tuple[list[_Step], bool]:
     """Return what each block does to what is unknown, and whether rounding leaves that clear."""
     unknown, whole = np.zeros((0, 0)), np.zeros((0, 0))  # S, and what S S' was if nothing had been seen
     spans: list[tuple[FloatArray, FloatArray, int]] = []
@@ -136,7 +144,7 @@ def _steps(blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[
         parts, total = _joined(unknown, noise), _joined(whole, noise)
         summands = np.sqrt(np.maximum(np.diag(total), 0.0))  # rounding is of these, and others may be far longer
         basis, clear = span([*(matrix @ parts)], old + block.draws, abs(matrix) @ summands, len(own))
-        if not clear:
+        if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
             return [], False
         ends, sizes = block.ends @ parts, (abs(block.ends) @ summands)[:, None]
         for _ in range(2):

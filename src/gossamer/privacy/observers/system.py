@@ -30,24 +30,32 @@ from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participatio
 from gossamer.privacy.observers.states import Block, cost_of, grams
 from gossamer.vectors import Blank, Vector
 
+_FEW_SUMS = 8
+"""Averages one after the other after which models may differ by so little that rounding hides it."""
+
 
 class NotLinear(SpecError):
     """Refusal of a run that is not linear in its noisy gradients."""
 
 
 class Combination(Blank):
-    """A vector of which only its coefficients are known: zeros after the last of ``row``, which is of a ``book``."""
+    """A vector of which only its coefficients are known: zeros after the last of ``row``, which is of a ``book``.
 
-    __slots__ = ("__weakref__", "book", "row")
+    It is a sum of sums of ..., ``sums`` deep, of vectors of which one is a draw.
+    """
 
-    def __init__(self, size: int, dtype: npt.DTypeLike, row: FloatArray, book: Book | None = None) -> None:
+    __slots__ = ("__weakref__", "book", "row", "sums")
+
+    def __init__(
+        self, size: int, dtype: npt.DTypeLike, row: FloatArray, book: Book | None = None, sums: int = 0
+    ) -> None:
         super().__init__(size, dtype)
-        self.row, self.book = row, book
+        self.row, self.book, self.sums = row, book, sums
         if book is not None:
             book.there.append(ref(self))
 
     def astype(self, dtype: npt.DTypeLike) -> Combination:
-        return Combination(self.size, dtype, self.row, self.book)
+        return Combination(self.size, dtype, self.row, self.book, self.sums)
 
     def __getitem__(self, index: slice) -> Combination:
         if index != slice(None) and len(range(*index.indices(self.size))) != self.size:
@@ -65,7 +73,8 @@ class Combination(Blank):
         else:
             total = theirs.copy() if sign > 0 else -theirs
             total[: len(mine)] += mine
-        return Combination(self.size, np.result_type(self.dtype, other.dtype), total, self.book or other.book)
+        dtype, sums = np.result_type(self.dtype, other.dtype), min(self.sums, other.sums) + 1
+        return Combination(self.size, dtype, total, self.book or other.book, sums)
 
     def __add__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, Vector) else self._plus(other, 1.0)
@@ -78,7 +87,7 @@ class Combination(Blank):
             return NotImplemented
         if isinstance(factor, Blank | np.ndarray):
             raise NotLinear("expected a vector times a number, found a product of two vectors")
-        return Combination(self.size, self.dtype, self.row * float(factor), self.book)
+        return Combination(self.size, self.dtype, self.row * float(factor), self.book, self.sums)
 
     def __rmul__(self, factor: Any) -> Any:
         return self * factor
@@ -190,12 +199,15 @@ class LinearSystem:
         Coefficients of each node's model at the end, in the last block.
     blocks : sequence of Block
         Blocks of time but for the last, at whose end nothing follows.
+    sums : int
+        Most `Combination.sums` of a model at the end.
     """
 
     draws: Sequence[Draw]
     seen: Sequence[Seen]
     final: Mapping[str, FloatArray]
     blocks: Sequence[Block] = ()
+    sums: int = 0
 
     def against(self, observer: str, participation: Participation = EVERY, loose: float = 1e-6) -> dict[str, Mu]:
         """Return mu of each party against an observer, if all gradients are fixed; see `sensitivity`.
@@ -217,6 +229,7 @@ class LinearSystem:
             If it is none of these, or names a node that is not in the run.
         """
         names = members_of(observer, self.final)
+        all_new = "final" in observer.split("+") and self.sums > _FEW_SUMS
         own = np.array([draw.owner in names for draw in self.draws], bool)
         found = self.seen_by(observer)
         places: dict[str, list[int]] = {}
@@ -228,24 +241,32 @@ class LinearSystem:
             and self.blocks
             and cost_of(self.blocks) < len(found) ** 2 * len(self.draws)
         ):
-            parts = self.parts(found, own, places)
+            parts = self.parts(found, own, places, all_new)
             lengths = {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
             return {owner: mu_of(part, lengths[owner], participation, loose) for owner, part in parts.items()}
         rows = self.rows(found)
         rows[:, own] = 0.0
         until = [*(block.first for block in self.blocks[1:]), len(self.draws), len(self.draws)]
-        view = view_of([row[: until[at]] for row, (at, _) in zip(rows, found, strict=True)], self.draws)
+        view = view_of([row[: until[at]] for row, (at, _) in zip(rows, found, strict=True)], self.draws, all_new)
         return {owner: view.mu(draws, participation, loose) for owner, draws in places.items()}
 
     def parts(
-        self, found: Sequence[tuple[int, FloatArray]], own: npt.NDArray[np.bool_], places: Mapping[str, Sequence[int]]
+        self,
+        found: Sequence[tuple[int, FloatArray]],
+        own: npt.NDArray[np.bool_],
+        places: Mapping[str, Sequence[int]],
+        all_new: bool = False,
     ) -> dict[str, FloatArray]:
-        """Return P of the draws in ``places`` of each party, against who has ``found`` and knows its ``own`` draws."""
+        """Return P of the draws in ``places`` of each party, against who has ``found`` and knows its ``own`` draws.
+
+        If ``all_new``, a vector that seems to follow from others leaves unclear what is known.
+        """
         blocks = [*self.blocks, _open(self.blocks, len(self.draws))]
         seen: list[list[FloatArray]] = [[] for _ in blocks]
         for at, row in found:
             seen[at].append(row)
-        return grams(blocks, [_stacked(rows, one) for rows, one in zip(seen, blocks, strict=True)], own, places)
+        matrices = [_stacked(rows, one) for rows, one in zip(seen, blocks, strict=True)]
+        return grams(blocks, matrices, own, places, all_new)
 
     def seen_by(self, observer: str) -> list[tuple[int, FloatArray]]:
         """List what an observer has in the order of time, each vector once, with its block."""
