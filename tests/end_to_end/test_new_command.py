@@ -288,7 +288,7 @@ FILES: list[tuple[bytes, str]] = [
     (SMALL.replace("40,f", "40,x").encode(), "column 'sex': expected one of f, m, found 'x'"),
     (SMALL.replace("b,30,f,no", "b,30,f,no,9").encode(), "line 6: expected 4 columns, found 5"),
     (SMALL.replace("40,f", '40,"f').encode(), "not a CSV row"),
-    (SMALL.replace("a,", ",").encode(), "line 2: the owner is empty; fill it in, or leave such rows out"),
+    (SMALL.replace("a,", ",").encode(), "line 2, column 'who': the owner is empty; fill it in, or leave such rows out"),
     (b"who,age,sex,ill\na,40,f,no\nb,50,m,yes\n", "2 examples are too few to hold out 0.2"),
 ]
 

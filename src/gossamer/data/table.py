@@ -624,7 +624,7 @@ def _texts(table: NamedRows, block: Block, what: str, name: str, wanted: Wanted)
     known = wanted.classes if what == "target" else ()
     empty = next((text for text in set(texts) if text not in known and is_missing(text, wanted.marks)), None)
     if empty is not None:
-        place, found = table.at(block.places[texts.index(empty)]), f" ({empty!r} says nothing)" if empty else ""
+        place, found = table.at(block.places[texts.index(empty)], name), f" ({empty!r} says nothing)" if empty else ""
         how = _UNLABELLED if what == "target" and not wanted.trained else ""
         act = "say dataset.labels if it is one" if what == "target" and empty else "fill it in"
         raise DataError(f"{place}: the {what} is empty{found}; {act}, or leave such rows out{how}")

@@ -1,4 +1,4 @@
-"""What a spec says of a network: its loss, Gossamer's own by name or registered by others, and its adapters."""
+"""Settings of a network in a spec: its loss, Gossamer's own by name or registered by others, and its adapters."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ CSV: tuple[tuple[str, str | bytes, str, str], ...] = (
         "line 202, column 'a': expected a finite number that fits float32",
     ),
     ("5,000 digits", _table(f"{'9' * 5_000},2,1\n"), "", "line 202, column 'a'"),
-    ("an empty target", _table("1,2,\n"), "", "line 202: the target is empty"),
+    ("an empty target", _table("1,2,\n"), "", "line 202, column 'label': the target is empty"),
     ("a target that is text among numbers", _table("1,2,nan\n"), "", "nan"),
     ("no such target", GOOD, ", target: outcome", "no column 'outcome'; its columns are a, b, label"),
     ("a target's number too large", GOOD, ", target: 7", "no column 7; it has 3, numbered from 0"),

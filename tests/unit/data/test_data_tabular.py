@@ -70,7 +70,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
         ("a,y\n1,0\n,0\n", "line 3, column 'a': the cell is empty, and nothing says what it is read as; declare"),
         ("a,y\n1,0\nnan,0\n", "line 3, column 'a': the cell is empty, and nothing says"),
         ("a,y\n-inf,0\n", "line 2, column 'a'.* found -inf"),
-        ("a,y\n1,0\n1,\n", "line 3: the target is empty"),
+        ("a,y\n1,0\n1,\n", "line 3, column 'y': the target is empty"),
         ('a,y\n1,"0\n', "line 2: not a CSV row"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_wrong_column_is_named(tmp_path: Path, options, message: str) -> None:
 
 
 def test_an_owner_may_not_be_empty(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="line 3: the owner is empty"):
+    with pytest.raises(DataError, match="line 3, column 'o': the owner is empty"):
         read_csv(_csv(tmp_path, "a,o,y\n1,u,3\n1,,3\n"), owner="o")
 
 

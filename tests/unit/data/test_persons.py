@@ -88,7 +88,7 @@ def test_files_say_which_person_an_example_is_about(tmp_path: Path) -> None:
 def test_a_person_without_a_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,who,y\n1,p,0\n2,,1\n")
     settings = DatasetSettings(name="a", path=tmp_path / "a.csv", person="who")
-    with pytest.raises(DataError, match="line 3: the person is empty"):
+    with pytest.raises(DataError, match="line 3, column 'who': the person is empty"):
         load_dataset(settings)
     with pytest.raises(DataError, match="no column 'nobody'"):
         load_dataset(settings.model_copy(update={"person": "nobody"}))
