@@ -244,7 +244,7 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
 
 
 def _sampler(source: Any) -> Any:
-    """What a loader draws examples by; None of what is no loader."""
+    """Sampler that a loader draws examples by; None of what is no loader."""
     own = getattr(source, "sampler", None)
     return getattr(getattr(source, "batch_sampler", None), "sampler", own)
 
