@@ -55,6 +55,17 @@ def test_models_that_are_alike_after_many_averages_are_not_taken_for_one(capsys,
     assert all(least <= row["mu"] <= most * (1 + 1e-9) for row in pairs.values())
 
 
+def test_steps_that_rounding_hides_beside_earlier_ones_are_refused(capsys, tmp_path):
+    """Each message tells of its step, however short: at 1e-15 of the first ones it would be taken for nothing."""
+    path = tmp_path / "spec.yaml"
+    rate = {"schedule": "step", "initial": 0.1, "factor": 1e-15, "epochs": [0.05]}
+    path.write_text(json.dumps({**RING, "algorithm": {**RING["algorithm"], "learning_rate": rate}}))
+    assert main(["account", "--observers", str(path), "--observer", "node:node-0"]) == 2
+    said = capsys.readouterr().err
+    assert "found one 1.0e-15 times as long as another, which rounding hides; let learning rates fall less" in said
+    assert "the guarantee against everyone stands" in said
+
+
 def test_all_examples_of_a_person_move_a_gradient(capsys, tmp_path):
     budget = {"epsilon": 50, "delta": 1e-4, "rows_per_person": 3}
     pairs = accounted(capsys, tmp_path, {**RING, "budget": budget}, "--observer", "everyone")

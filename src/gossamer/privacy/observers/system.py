@@ -30,6 +30,8 @@ from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participatio
 from gossamer.privacy.observers.states import Block, cost_of, grams
 from gossamer.vectors import Blank, Vector
 
+_FAINT = 1e-10
+"""Part of the largest step from which on rounding does not hide one."""
 _FEW_SUMS = 8
 """Averages one after the other after which models may differ by so little that rounding hides it."""
 
@@ -65,6 +67,9 @@ class Combination(Blank):
     def _plus(self, other: Any, sign: float) -> Combination:
         if not isinstance(other, Combination) or other.size != self.size:
             raise NotLinear(f"expected vectors of one system, found a {type(other).__name__}")
+        for one in (self, other):
+            if one.book is not None and not one.sums:
+                one.book.used(one.row)
         mine, theirs = self.row, other.row
         if len(mine) >= len(theirs):
             total = mine.copy()
@@ -118,12 +123,26 @@ class Book:
         Blocks that are over.
     there : list of weak references to Combination
         Vectors that may still be there.
+    largest : float
+        Largest coefficient with which a draw was first added to something.
     """
 
     each: int
     draws: list[Draw] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     there: list[ref[Combination]] = field(default_factory=list)
+    largest: float = 0.0
+
+    def used(self, row: FloatArray) -> None:
+        """Refuse a draw that is added with a coefficient that rounding hides beside those of others."""
+        if len(row) <= (self.blocks[-1].ends.shape[0] if self.blocks else 0) or not (size := abs(float(row[-1]))):
+            return  # a draw of an earlier block, or one that nothing follows from
+        self.largest = max(self.largest, size)
+        if size < _FAINT * self.largest:
+            raise NotLinear(
+                f"expected steps of one order, found one {size / self.largest:.1e} times as long as another, which "
+                "rounding hides; let learning rates fall less"
+            )
 
     def drawn(self, size: int, dtype: npt.DTypeLike, scale: float, draw: Draw) -> Combination:
         """Return ``scale`` times a new draw."""
