@@ -247,6 +247,15 @@ def test_what_has_no_gradient_of_its_own_is_refused_in_words_of_ours(case: str) 
     assert not re.search(r"vmap|torch\.func|Error|mat1", str(caught.value))
 
 
+@pytest.mark.parametrize("seed", [1, 42])
+def test_a_number_that_the_first_example_sets_for_all_is_seen_at_the_others(seed: int) -> None:
+    """With these weights the first of the examples that are tried has the largest answer, and keeps its own."""
+    make, said = REFUSED["a number of the batch"]
+    torch.manual_seed(seed)
+    with pytest.raises(ModelError, match=said):
+        TorchModule(make()).plan(data())
+
+
 TAKEN: dict[str, Callable[[], nn.Module]] = {
     "a frozen batch norm": lambda: between(nn.BatchNorm1d(4)).eval(),
     "an own one, frozen": lambda: between(Centres(training=True)).eval(),

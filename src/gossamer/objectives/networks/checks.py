@@ -82,7 +82,10 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
             "them out (noise belongs to the mechanism), or to training: F.dropout(x, p, training=self.training)"
         )
     try:
-        problem = _mixing(one, model, features, "", alone)
+        # What one example sets for all, such as the largest of their numbers, shows at the others alone.
+        turns = [features.roll(-first, 0) for first in range(_ROWS)]
+        found = (_mixing(one, model, each, "", None if first else alone) for first, each in enumerate(turns))
+        problem = next(filter(None, found), None)
     except Exception as error:  # whatever others' code does
         raise ModelError(
             f"the module takes one example, but not {_ROWS} at once ({reason(error)}); write forward for any number of "
