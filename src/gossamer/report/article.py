@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -254,7 +255,7 @@ class Article:
         cells = [[*rows[0]], *(row.values() for row in rows)]
         heading, *lines = (" & ".join(map(_tex, row)) + r" \\" for row in cells)
         columns = "l" * (keys := len(self.means[0].labels)) + "r" * (len(rows[0]) - keys)
-        begin = [r"\begin{table}", rf"\caption{{{_tex(self.caption)}}}", r"\label{tab:sweep}"]
+        begin = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.caption)}}}", r"\label{tab:sweep}"]
         body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
         return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
 
@@ -279,7 +280,7 @@ _TEX = str.maketrans(
 
 
 def _tex(text: str) -> str:
-    return text.translate(_TEX)
+    return re.sub(r"(?<!\S)-(?=\d)", "$-$", text.translate(_TEX))  # a sign, and no hyphen
 
 
 def _p(value: float | None) -> str:

@@ -106,8 +106,16 @@ def test_latex_takes_what_names_have_and_less_than_is_no_other_letter(tmp_path: 
     Article("auroc", means, baseline=NAMES[0]).write(tmp_path)
     tex = (tmp_path / "table.tex").read_text()
     assert r"by seed against d\_psgd 50\% \{a\}, with" in tex
-    assert r"\$b\_ & 0.550 & -0.085 to 1.185 & 2 & $<$ 0.001 & - \\" in tex
+    assert r"\$b\_ & 0.550 & $-$0.085 to 1.185 & 2 & $<$ 0.001 & - \\" in tex
     assert r"\textbackslash{}c \textasciitilde{}\textasciicircum{} & 0.550" in tex
+
+
+def test_latex_sets_a_sign_as_one(tmp_path: Path) -> None:
+    """Of a mean of 0.1 over 0.0 and 0.2 the interval reaches from -1.171 to 1.371 (12.706 times 0.1)."""
+    Article("accuracy", [mean("a-1", 0.0, 0.2)]).write(tmp_path)
+    tex = (tmp_path / "table.tex").read_text()
+    assert "a-1 & 1 & 0.100 & $-$1.171 to 1.371 & 2" in tex
+    assert "\\begin{table}\n\\centering\n" in tex
 
 
 def test_a_figure_takes_any_name_and_one_of_an_earlier_call_goes(tmp_path: Path) -> None:
