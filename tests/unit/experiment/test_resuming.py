@@ -366,7 +366,7 @@ def test_damaged_checkpoints_are_refused_in_a_line(out: Path) -> None:
     before = (out / CHECKPOINT).read_bytes()
     damaged = [
         b"",
-        b"gossamer checkpoint 4\n",
+        b"gossamer checkpoint 5\n",
         before[:-1],
         before + b"x",
         before[:100],

@@ -166,7 +166,7 @@ def _misfit(checkpoint: Checkpoint, error: Exception) -> DataError:
 
 MOST = 1 << 34
 """Most bytes of a checkpoint."""
-_FIRST = b"gossamer checkpoint 5\n"
+_FIRST = b"gossamer checkpoint 6\n"
 _MOST_HEADER = 1 << 20
 
 
