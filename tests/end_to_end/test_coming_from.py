@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "coming-from"
 MOVED = {
     "opacus": ("opacus_loop.py", "opacus_loop.py", "opacus_moved.py"),
-    "flower": ("flower_app.py", "flower_app.py", "flower_moved.py"),
-    "pfl-research": ("pfl_simulation.py", "pfl_simulation.py", "pfl_moved.py"),
+    "flower": ("flower_app.py", "flower_app.py", "fedavg_moved.py"),
+    "pfl-research": ("pfl_simulation.py", "pfl_simulation.py", "fedavg_moved.py"),
     "nvflare": ("nvflare_job.py", "nvflare_client.py", "nvflare_moved.py"),
 }
 """Of each page what starts the program, the part of it that is shown, and what it becomes."""

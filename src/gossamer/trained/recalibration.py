@@ -54,10 +54,8 @@ class Recalibration(NamedTuple):
         CallerError
             If noise hides what it would be.
         """
-        slope, (alone, beside, found) = (
-            noisy_figures(counts, prevalence=prevalence)["calibration_slope"],
-            fitted(counts),
-        )
+        slope = noisy_figures(counts, prevalence=prevalence)["calibration_slope"]
+        alone, beside, found = fitted(counts)
         if slope.low is None or slope.high is None or not np.isfinite(alone):
             raise CallerError(
                 "expected counts of held-out examples that tell how right probabilities are, found too few examples, "

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.arrays import FloatArray
 from gossamer.cli.printing import answered, in_blocks, say, table, warn, wrapped
 from gossamer.errors import CallerError, counted, shortened
 from gossamer.experiment.specs.spec_file import read_spec
@@ -175,7 +174,7 @@ def average_command(options: argparse.Namespace) -> int:
         distance = float(np.linalg.norm(model.vector.astype(np.float64) - mean))
         documents.append({"place": str(model.place), "node": model.node, "weight": weight, "distance": distance})
     document = {"folder": str(options.out), "sha256": hashlib.sha256(content).hexdigest(), "models": documents}
-    _write(options.out, card, mean, "average.json", document)
+    _write(options.out, card, content, "average.json", document)
     rows: list[tuple[str, ...]] = [("model", "party", "weight", "distance from the mean")]
     rows += [
         (str(found["place"]), str(found["node"] or "-"), f"{found['weight']:g}", f"{found['distance']:.4g}")
@@ -203,7 +202,7 @@ def recalibrate_command(options: argparse.Namespace) -> int:
     if (own is None or others) and released.run != model.run:
         raise CallerError(f"{model.place}: expected a model of the run of which parties released, found another's")
     document = {"folder": str(options.out), **found._asdict(), "missing": released.missing}
-    _write(options.out, card, vector, "recalibration.json", document)
+    _write(options.out, card, saved(vector, card), "recalibration.json", document)
     said = f"Log odds are now {found.slope:.4g} times what they were, and {found.intercept:+.4g}."
     missing = f"\nWithout {', '.join(released.missing)}, whose part is missing." if released.missing else ""
     return answered(options, document, f"{said}{missing}\nModel: {options.out}")
@@ -215,8 +214,8 @@ def check_new(out: Path) -> None:
         raise CallerError(f"{out}: expected a new folder for the model, found something there; choose another --out")
 
 
-def _write(out: Path, card: Card, vector: FloatArray, name: str, document: object) -> None:
+def _write(out: Path, card: Card, arrays: bytes, name: str, document: object) -> None:
     make_own_folder(out)
-    write_own(out / ARRAYS, saved(vector, card))
+    write_own(out / ARRAYS, arrays)
     write_own(out / FILE, card.to_json(indent=2) + "\n")
     write_own(out / name, to_json(document, indent=2) + "\n")

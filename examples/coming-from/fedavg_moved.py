@@ -1,4 +1,4 @@
-"""Twenty clients and a server that adds the noise, by Gossamer."""
+"""Twenty clients and a trusted server that adds the noise, by Gossamer."""
 
 import numpy as np
 import torch
