@@ -458,6 +458,7 @@ def _environment() -> dict[str, str]:
 
 
 BRANCHING = """
+import torch
 from torch import nn
 
 
@@ -467,7 +468,7 @@ class Branching(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(64, classes) for _ in range(2))
 
     def forward(self, x):
-        return self.layers[x.sum().item() > 0](x.flatten(1))
+        return torch.stack([self.layers[row.sum().item() > 0](row) for row in x.flatten(1)])
 """
 
 
