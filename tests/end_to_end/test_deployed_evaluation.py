@@ -230,11 +230,57 @@ def test_a_party_with_a_table_counts_its_groups_apart() -> None:
     assert men.counts.sum(axis=1) == pytest.approx([30, 10], abs=2)
 
 
+@pytest.fixture
+def of_persons(spec: dict[str, Any]) -> LocalFederation:
+    """Three rows of each person; a person's are all trained on, or all held out."""
+    rows = [line.split(",") for line in Path("wards.csv").read_text().splitlines()]
+    text = [",".join([*row, "patient" if not number else f"p{number // 3}"]) for number, row in enumerate(rows)]
+    Path("wards.csv").write_text("\n".join(text) + "\n")
+    dataset = {**spec["dataset"], "owner": None, "person": "patient"}
+    changed = {"dataset": dataset, "partition": "by_person", "budget": {**spec["budget"], "rows_per_person": 3}}
+    return LocalFederation.found(parse_spec({**spec, **changed}), Path("persons"), "mqtt://127.0.0.1:1")
+
+
+def test_all_held_out_rows_of_a_person_are_covered(of_persons: LocalFederation, federation: LocalFederation) -> None:
+    """Three rows move the sum by three times as much as one, so at one epsilon the noise is three times as large."""
+    more, one = (found.plan.held_out for found in (of_persons, federation))
+    assert more is not None
+    assert one is not None
+    ((three,), (alone,)) = ([kind.mechanism.noise_multiplier for kind in plan.kinds] for plan in (more, one))
+    assert three == pytest.approx(3 * alone, rel=1e-4)  # noise has five digits
+    with party(of_persons) as (folder, held, host):
+        assert evaluated(folder, held, host)["private_evaluation"]["figures"]
+        assert held.test is not None
+        proved = held.guarantees[1]["held_out"]
+    assert proved.unit == "person with at most 3 held-out examples"
+    assert any("which each party has checked of its own" in line for line in proved.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda found: {"test_persons": np.repeat("q", len(found["test_persons"]))}, "found a person with"),
+        (lambda found: {"train_persons": np.append(found["test_persons"][:1], found["train_persons"][1:])}, "held out"),
+        (lambda found: {"test_persons": None}, "whose examples are held out"),
+    ],
+)
+def test_persons_on_both_sides_are_refused_before_anything_is_charged(
+    of_persons: LocalFederation, changed: Any, said: str
+) -> None:
+    file = Path("persons/node-0/data.npz")
+    with np.load(file) as found:
+        arrays = {**found, **changed(found)}
+    np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(DataError, match=said) as error, party(of_persons):
+        pass
+    assert "\n" not in str(error.value)
+    assert not Path("persons/node-0/state/store.sqlite").exists()
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"privacy": "none", "budget": None}, "evaluation.release: private without noise is for simulations"),
-        ({"budget": {"epsilon": 3, "delta": 1e-5, "rows_per_person": 1}}, "with budget.rows_per_person"),
         (
             {"algorithm": {"name": "fedavg", "nodes": 2, "rounds": 2, "masking": "secure", "noise_by": "client"}},
             "is deployed where",
@@ -303,3 +349,29 @@ def test_up_says_what_all_have_released_and_verify_follows(
     kept.write_text(kept.read_text().replace('"noise": ', '"noise": 1'))
     assert main(["verify", "up/node-0/state"]) == 1
     assert "evaluation.json is not what was released" in capsys.readouterr().out
+
+
+def test_parties_of_up_count_their_groups_apart(spec: dict[str, Any]) -> None:
+    """At epsilon 100 the noise is about 0.1 of a row; a third of the rows are of women."""
+    rows = [line.split(",") for line in Path("wards.csv").read_text().splitlines()]
+    text = [",".join([*row, "sex" if not number else "mfm"[number % 3]]) for number, row in enumerate(rows)]
+    Path("wards.csv").write_text("\n".join(text) + "\n")
+    spec["dataset"]["columns"]["sex"] = ["f", "m"]
+    spec["evaluation"] |= {"epsilon": 100, "group": "sex"}
+    federation = LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
+    dataset = federation.prepared.dataset
+    with party(federation) as (folder, held, host):
+        evaluated(folder, held, host)
+        found = ReleasedScores.read(folder.path)
+        card = write_results(folder, held.agreed, host, held, "")
+    assert found is not None
+    assert found.groups == ("sex=f", "sex=m")
+    own = dataset.test_owners == "w0"
+    for place, counts in enumerate(found.counts["node-0"]):
+        of = own & (np.asarray(dataset.test.features)[:, 1 + place] > 0)
+        assert of.sum() > 20
+        assert counts.counts.sum(axis=1) == pytest.approx(np.bincount(dataset.test.targets[of]), abs=3)
+    assert card
+    # The party's model reads rows of the table, as that of a simulation does.
+    assert main(["predict", "up/node-0/state", "wards.csv", "--out", "predicted.csv"]) == 0
+    assert len(Path("predicted.csv").read_text().splitlines()) == ROWS + 1

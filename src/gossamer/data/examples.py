@@ -333,3 +333,29 @@ def check_persons(persons: Owners, rows: int, where: str) -> None:
             f"budget.rows_per_person says, found {counted(over, 'person')} with more, up to {counts.max()}; "
             "raise it, or leave examples out"
         )
+
+
+def check_held_out_persons(train: Owners | None, test: Owners | None, rows: int, where: str) -> None:
+    """Refuse persons with examples on both sides, or who may have, or with more than ``rows`` that are held out.
+
+    Raises
+    ------
+    DataError
+        If there is such a person, or nobody knows; of one example each, that is an assumption where none are named.
+    """
+    if rows == 1 and train is None:
+        return
+    if train is None or test is None:
+        raise DataError(
+            f"{where}: evaluation.release: private with budget.rows_per_person needs to know whose examples are held "
+            "out; name dataset.person, so that nobody's are on both sides"
+        )
+    both = len(np.intersect1d(train.astype(np.str_), test.astype(np.str_)))
+    many = int(np.unique(test, return_counts=True)[1].max())
+    if both or many > rows:
+        on_both = f"{counted(both, 'person')} with examples to train on and held out"
+        raise DataError(
+            f"{where}: evaluation.release: private expects at most {counted(rows, 'held-out example')} of one person, "
+            f"and none to train on, found {on_both if both else f'a person with {many} of them'}; leave examples out, "
+            "or raise budget.rows_per_person"
+        )

@@ -29,7 +29,7 @@ from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.cli.logs import LOG, live
 from gossamer.cli.printing import answered, epsilon, judgement, private_evaluation, say, table, warn, wrapped
-from gossamer.data.examples import Split
+from gossamer.data.examples import Owners, Split
 from gossamer.deployment.founding.federation_spec import check_deployed, left_out, own_code
 from gossamer.deployment.founding.founding import found
 from gossamer.deployment.founding.layout import START
@@ -113,6 +113,10 @@ def _rows(split: Split, rows: IndexArray) -> Split:
     return Split(split.features[rows], split.targets[rows])
 
 
+def _of(persons: Owners | None, rows: IndexArray) -> Owners | None:
+    return None if persons is None else persons[rows]
+
+
 @dataclass(frozen=True)
 class LocalOutcome:
     """Outcome of a federation on one machine.
@@ -179,16 +183,16 @@ class LocalFederation:
                 "dataset.person: persons have examples at several parties, who cannot see that of each other, so no "
                 "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
             )
-        if prepared.experiment.evaluation.group is not None:
+        dataset = shard_settings(prepared.dataset)
+        if prepared.experiment.evaluation.group is not None and dataset.columns is None:
             raise SpecError(
-                "evaluation.group: parties on one machine get features without names of columns; leave it out, or "
-                "found a federation of parties with tables (gossamer federation new)"
+                "evaluation.group: parties on one machine get rows of unit norm without names of columns; leave it, or "
+                "dataset.normalise, out"
             )
         plan = plan_run(prepared)
         for name in prepared.names:
             plan.counts(name)  # or the parties would refuse the invitation
         held_out = {} if plan.held_out is None else rows_of(prepared)
-        dataset = shard_settings(prepared.dataset)
         sizes = prepared.shard_sizes
         text = write_spec(prepared.experiment.model_copy(update={"dataset": dataset}))
         founded = found(folder, spec=text, parties=sizes, broker=broker)
@@ -196,9 +200,11 @@ class LocalFederation:
         federation = cls(folder, prepared, plan, members, founded.organiser.fingerprint)
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
             own, tested = _rows(prepared.dataset.train, shard), held_out.get(f"{name}{SUFFIX}")
-            persons = None if prepared.dataset.persons is None else prepared.dataset.persons[shard]
-            test = None if tested is None else _rows(prepared.dataset.test, tested.rows)
-            write_party_file(folder / name / DATA, own, prepared.dataset, test, persons)
+            persons = _of(prepared.dataset.persons, shard)
+            test, about = None, None
+            if tested is not None:
+                test, about = _rows(prepared.dataset.test, tested.rows), _of(prepared.dataset.test_persons, tested.rows)
+            write_party_file(folder / name / DATA, own, prepared.dataset, test, persons, about)
             write_own(folder / name / POLICY, policy_for(prepared, plan, founded.invitation, name))
         return federation
 

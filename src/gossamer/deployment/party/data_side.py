@@ -282,8 +282,15 @@ class DataHeld:
         if invited.data is not None:
             settings, budget = agreed.experiment.dataset, agreed.experiment.budget
             each = None if budget is None else budget.rows_per_person
-            most = {"examples": agreed.me.examples, "rows_per_person": each}
-            train, test = load_party_split(settings, invited.data, options.test, **most, say=folder.tell_owner)
+            train, test = load_party_split(
+                settings,
+                invited.data,
+                options.test,
+                examples=agreed.me.examples,
+                rows_per_person=each,
+                evaluated=agreed.plan.held_out is not None,
+                say=folder.tell_owner,
+            )
             self.agreed = invited.agreed.with_data(train, test)
             # What a module cannot do in a deployment shows at its first gradient, and nothing may be charged by then.
             prepared, nobody = self.agreed.prepared, nobody_like(train)

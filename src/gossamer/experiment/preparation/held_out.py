@@ -23,7 +23,8 @@ import numpy as np
 
 from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import BudgetUnreachable, DataError, SpecError, counted
+from gossamer.data.examples import check_held_out_persons
+from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.experiment.preparation.held_out_rows import SUFFIX, grouped, groups_of, rows_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.objectives.noisy_figures import shown
@@ -57,6 +58,10 @@ _ASSUMED = (
 )
 _ALONE = "each person has one example, to train on or held out, at one node"
 _TOGETHER = "each person has at most {rows} held-out examples, and none to train on, which has been checked"
+_TOGETHER_THERE = (
+    "each person has at most {rows} held-out examples, and none to train on, which each party has checked of its own, "
+    "and all examples at one party"
+)
 _TRAINED = (
     "training examples are covered, in all messages and in the model; held-out ones have a guarantee of their own, for "
     "histograms of scores on them, and exact figures on them, in metrics, summary and report, are covered by nothing"
@@ -148,31 +153,8 @@ def _check_outcomes(prepared: Prepared) -> None:
         )
     if spec.evaluation.by == "federation" and len(prepared.names) < 2:
         raise SpecError("evaluation.by: federation is for two parties or more, found one; leave it out")
-    if spec.rows_per_person > 1 or (asked(spec) and dataset.persons is not None):
-        _check_persons(prepared)
-
-
-def _check_persons(prepared: Prepared) -> None:
-    """Refuse persons whose examples are on both sides, or might be, or are too many: nothing is proved for them."""
-    dataset, most = prepared.dataset, prepared.experiment.rows_per_person
-    train, test = dataset.persons, dataset.test_persons
-    if train is None or test is None:
-        raise SpecError(
-            "evaluation.release: private with budget.rows_per_person needs to know whose examples are held out; name "
-            "dataset.person, so that nobody's are on both sides"
-        )
-    both = len(np.intersect1d(train.astype(np.str_), test.astype(np.str_)))
-    many = int(np.unique(test, return_counts=True)[1].max())
-    if both or many > most:
-        what = (
-            f"{counted(both, 'person')} with examples to train on and held out"
-            if both
-            else f"a person with {many} of them"
-        )
-        raise DataError(
-            f"{dataset.name}: evaluation.release: private expects at most {counted(most, 'held-out example')} of one "
-            f"person, and none to train on, found {what}; leave examples out, or raise budget.rows_per_person"
-        )
+    if asked(spec) and not prepared.run:  # or each party checks its own
+        check_held_out_persons(dataset.persons, dataset.test_persons, spec.rows_per_person, dataset.name)
 
 
 def _query(prepared: Prepared, honest: int | None = None) -> Query:
@@ -209,14 +191,14 @@ def _guarantee(prepared: Prepared, query: Query) -> Guarantee:
         return replace(none, unit=unit, observer=WHOEVER)
     found = epsilon(kinds, spec.delta, relation, rows)
     slots = (_SLOTS,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
-    times = (NOT_CRASHES,) if prepared.run else ()
+    times, persons = ((NOT_CRASHES,), _TOGETHER_THERE) if prepared.run else ((), _TOGETHER)
     return Guarantee(
         found.epsilon,
         spec.delta,
         unit,
         relation,
         WHOEVER,
-        (_ALONE if rows == 1 else _TOGETHER.format(rows=rows), *_ASSUMED, *slots, *times),
+        (_ALONE if rows == 1 else persons.format(rows=rows), *_ASSUMED, *slots, *times),
         f"{found.accountant} of one release of each party, a histogram of scores by outcome with exact noise",
         rows_per_person=rows,
         evidence=partial(profile, ((kinds, rows),), relation),
