@@ -97,39 +97,45 @@ def grams(
         return {party: np.eye(len(of)) for party, of in places.items()}
     found: dict[str, FloatArray] = {party: np.zeros((len(of), len(of))) for party, of in places.items()}
     firsts = [*(block.first for block in blocks), len(own)]
-    of_party = [
+    parties = [
         (part, np.asarray(places[party]), np.searchsorted(places[party], firsts).tolist())
         for party, part in found.items()
     ]
-
-    def fill(low: int, high: int) -> None:
-        """Fill in pairs of draws of the blocks from ``low`` to before ``high``."""
-        if high - low == 1:
-            known = steps[low].known[:, len(steps[low].old) :]
-            for part, numbers, until in of_party:
-                at = numbers[until[low] : until[high]] - firsts[low]
-                part[until[low] : until[high], until[low] : until[high]] = known[at[:, None], at]
-            return
-        middle = (low + high) // 2
-        fill(low, middle)
-        fill(middle, high)
-        before, way = [steps[middle - 1].new.T], steps[middle - 1].old.T
-        for step in reversed(steps[low : middle - 1]):
-            before.append(way @ step.new.T)
-            way = way @ step.old.T
-        after, way = [steps[middle].known[:, : len(steps[middle].old)]], steps[middle].old.T
-        for step in steps[middle + 1 : high]:
-            after.append(step.known[:, : len(step.old)] @ way)
-            way = step.old.T @ way
-        left, right = np.hstack(before[::-1]), np.vstack(after)
-        for part, numbers, until in of_party:
-            first, cut, last = until[low], until[middle], until[high]
-            if first < cut < last:
-                both = right[numbers[cut:last] - firsts[middle]] @ left[:, numbers[first:cut] - firsts[low]]
-                part[cut:last, first:cut], part[first:cut, cut:last] = both, both.T
-
-    fill(0, len(blocks))
+    _fill(steps, firsts, parties, 0, len(blocks))
     return found
+
+
+def _fill(
+    steps: Sequence[_Step],
+    firsts: Sequence[int],
+    parties: Sequence[tuple[FloatArray, npt.NDArray[np.int64], Sequence[int]]],
+    low: int,
+    high: int,
+) -> None:
+    """Fill in pairs of draws of the blocks from ``low`` to before ``high``; a party has P, draws, and those before."""
+    if high - low == 1:
+        known = steps[low].known[:, len(steps[low].old) :]
+        for part, numbers, until in parties:
+            at = numbers[until[low] : until[high]] - firsts[low]
+            part[until[low] : until[high], until[low] : until[high]] = known[at[:, None], at]
+        return
+    middle = (low + high) // 2
+    _fill(steps, firsts, parties, low, middle)
+    _fill(steps, firsts, parties, middle, high)
+    before, way = [steps[middle - 1].new.T], steps[middle - 1].old.T
+    for step in reversed(steps[low : middle - 1]):
+        before.append(way @ step.new.T)
+        way = way @ step.old.T
+    after, way = [steps[middle].known[:, : len(steps[middle].old)]], steps[middle].old.T
+    for step in steps[middle + 1 : high]:
+        after.append(step.known[:, : len(step.old)] @ way)
+        way = step.old.T @ way
+    left, right = np.hstack(before[::-1]), np.vstack(after)
+    for part, numbers, until in parties:
+        first, cut, last = until[low], until[middle], until[high]
+        if first < cut < last:
+            both = right[numbers[cut:last] - firsts[middle]] @ left[:, numbers[first:cut] - firsts[low]]
+            part[cut:last, first:cut], part[first:cut, cut:last] = both, both.T
 
 
 def _steps(
