@@ -364,6 +364,27 @@ def words_beside(module: str) -> Any:
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
+def refusals(module: str, broken: Mapping[str, object], **named: Any) -> Iterator[str]:
+    """Lines on the rules that are broken, in the words that the YAML file beside a module has for each.
+
+    Parameters
+    ----------
+    module : str
+        Path of the module, its ``__file__``.
+    broken : mapping of str to object
+        Rules by their names in the file, each with whether it is broken.
+    **named : object
+        Values whose parts stand in the words, as ``{s.nodes}`` is a part of ``s``.
+
+    Yields
+    ------
+    str
+        A line for each rule that is broken, in their order.
+    """
+    for rule in [rule for rule, is_broken in broken.items() if is_broken]:
+        yield words_beside(module)[rule].format(**named)
+
+
 def read_rows(path: Path, what: str, key: str) -> Iterator[tuple[int, str]]:
     """Lines of a text file of ``what``, which ``key`` names, each with its number: without blank ones and comments.
 

@@ -17,6 +17,7 @@ from gossamer.algorithms.persons import asked
 from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, Words, in_words
 from gossamer.algorithms.sample_planning import Schedule
 from gossamer.errors import BudgetUnreachable, SpecError, counted
+from gossamer.files import refusals
 from gossamer.privacy.accounting.accountants import epsilon, worst_profile
 from gossamer.privacy.clipping import QuantileClip, StageClip
 from gossamer.privacy.guarantees import EXAMPLES, Guarantee, remarks
@@ -47,36 +48,18 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
 
 def check_updates(settings: Any, spec: Spec) -> Iterator[str]:
     """The rules of whole updates."""
-    name = settings.name
-    if spec.privacy.sampling != "poisson" or says("sampling", spec.privacy):
-        yield (
-            f"privacy.sampling: {name} shuffles each client's examples, and takes them in turn, found "
-            f"{spec.privacy.sampling}; leave it out"
-        )
-    if spec.privacy.relation is not NeighboringRelation.REPLACE_ONE and not settings.curated:
-        yield (
-            f"privacy.neighboring_relation: {name} protects clients whose data are replaced where they add noise "
-            f"themselves, found {spec.privacy.relation.value}; leave it out{settings.or_trust}"
-        )
-    if asked(spec):
-        yield (
-            f"budget.rows_per_person: {name} protects all examples of a client, however many are one person's; leave "
-            "it out, or take privacy_unit: example"
-        )
+    replaced = spec.privacy.relation is NeighboringRelation.REPLACE_ONE
+    rules = {
+        "sampled": spec.privacy.sampling != "poisson" or says("sampling", spec.privacy),
+        "not replaced": not replaced and not settings.curated,
+        "persons": asked(spec),
+    }
+    return refusals(__file__, rules, s=settings, privacy=spec.privacy)
 
 
 def _check_steps(settings: ClientSettings) -> Iterator[str]:
     """The rules that settings break where steps are noisy, a line each."""
-    if settings.curated:
-        yield (
-            "algorithm.noise_by: with privacy_unit: example each client adds the noise to its own steps, and no server "
-            "has a sum to add noise to; leave noise_by out, or take privacy_unit: client"
-        )
-    if settings.masking is not None:
-        yield (
-            "algorithm.masking: with privacy_unit: example each client adds the noise to its own steps, and masks "
-            "share that of whole updates; leave one of the two out"
-        )
+    return refusals(__file__, {"curated steps": settings.curated, "masked steps": settings.masking is not None})
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import OneRate, Optimizer
 from gossamer.algorithms.plan import EXAMPLE, SecureSums
+from gossamer.files import refusals
 from gossamer.privacy.tasks import TrainingQuery
 from gossamer.section import Composite, bare
 
@@ -62,13 +63,10 @@ class Masking(SecureSums):
 
     def wrong(self, clients: int) -> Iterator[str]:
         """Shares of honest clients that masks among so many do not hold for; other numbers are for `unit` to refuse."""
-        threshold = self._threshold(clients)
-        if self.honest is not None and self.colluders(clients) >= 2 * threshold - clients:
-            yield (
-                f"algorithm.masking.honest: with {self.honest:g} of {clients} clients honest {self.colluders(clients)} "
-                f"may work together with the server, and masks with a threshold of {threshold} hold against "
-                f"{2 * threshold - clients - 1} at most; raise honest or the threshold, or leave honest out"
-            )
+        colluders, held = self.colluders(clients), 2 * self._threshold(clients) - clients
+        rules = {"too few honest": self.honest is not None and colluders >= held}
+        facts = {"clients": clients, "colluders": colluders, "threshold": self._threshold(clients), "most": held - 1}
+        return refusals(__file__, rules, s=self, **facts)
 
     def _threshold(self, clients: int) -> int:
         return self.threshold or -(-2 * clients // 3)
@@ -198,17 +196,12 @@ class ClientSettings(Composite):
 
     def wrong(self) -> Iterator[str]:
         """Combinations that no run is made of, a line each."""
-        if self.curated and self.trusted is None:
-            yield (
-                "algorithm.trusted: with noise_by: server clients show the server their updates without noise; say "
-                "trusted: server, or take noise_by: client"
-            )
-        if not self.curated and self.trusted is not None:
-            yield "algorithm.trusted: nobody is shown anything without noise with noise_by: client; leave it out"
-        if self.curated and self.masking is not None:
-            yield (
-                "algorithm.masking: noise_by: server shows the server what masks hide from it; leave one of the two out"
-            )
+        rules = {
+            "nobody is trusted": self.curated and self.trusted is None,
+            "nothing to trust with": not self.curated and self.trusted is not None,
+            "masked and shown": self.curated and self.masking is not None,
+        }
+        return refusals(__file__, rules)
 
     def query(self, examples: int) -> TrainingQuery:
         """The question for every update of a client with so many examples."""

@@ -32,6 +32,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Terms
 from gossamer.algorithms.plan import EXAMPLE, Plan, Problem, Spec
 from gossamer.algorithms.sample_planning import plan_samples
+from gossamer.files import refusals
 from gossamer.privacy.clipping import QuantileClip, StageClip, bound_of
 from gossamer.privacy.tasks import TrainingQuery
 from gossamer.section import Composite
@@ -99,23 +100,13 @@ def check_whole(settings: Any, spec: Spec) -> Iterator[str]:
     if not settings.whole:
         return
     yield from check_updates(settings, spec)
-    if spec.terms.noiseless:
-        yield f"algorithm.privacy_unit: {settings.name} adds no noise, and protects nobody; leave it out, or take audp"
-    if settings.paper is not None:
-        yield (
-            f"algorithm.paper: {settings.paper} has constants for gradients of single examples, found privacy_unit: "
-            "client; leave one of the two out"
-        )
-    if spec.privacy.mechanism == "l2_laplace":
-        yield (
-            "privacy.mechanism: with privacy_unit: client edges add gaussian noise or none, found l2_laplace; take "
-            "gaussian, or privacy_unit: example"
-        )
-    if isinstance(spec.privacy.clip, QuantileClip):
-        yield (
-            "privacy.clip.policy: quantile counts gradients of single examples, found privacy_unit: client; give a "
-            "number, or take mapa, whose clip has stages"
-        )
+    rules = {
+        "noiseless": spec.terms.noiseless,
+        "constants": settings.paper is not None,
+        "l2_laplace": spec.privacy.mechanism == "l2_laplace",
+        "quantile": isinstance(spec.privacy.clip, QuantileClip),
+    }
+    yield from refusals(__file__, rules, s=settings)
 
 
 def plan(problem: Problem[Any]) -> Plan:

@@ -48,6 +48,7 @@ from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, Problem
+from gossamer.files import refusals
 from gossamer.protocol.node import Node
 from gossamer.section import Section, bare
 
@@ -130,25 +131,15 @@ class Settings(ClientSettings):
         return ""
 
     def wrong(self) -> Iterator[str]:
-        if self.curated:
-            yield (
-                "algorithm.noise_by: fedasync mixes each client's model in alone, so there is no sum for a server to "
-                "add noise to; take noise_by: client, or fedavg"
-            )
-        else:
+        rules = {
+            "no sum to noise": self.curated,
+            "no sum to hide in": self.masking is not None,
+            "mixing": self.learning_rate != 1,
+            "no steps": self.server_optimizer is not None,
+        }
+        if not self.curated:
             yield from super().wrong()
-        if self.masking is not None:
-            yield (
-                "algorithm.masking: fedasync mixes each client's model in alone, so there is no sum to hide it in; "
-                "leave it out, or take fedavg"
-            )
-        if self.learning_rate != 1:
-            yield f"algorithm.learning_rate: fedasync has mixing in its place, found {self.learning_rate}; leave it out"
-        if self.server_optimizer is not None:
-            yield (
-                "algorithm.server_optimizer: the server of fedasync mixes models, and makes no steps along updates; "
-                "leave it out, or take fedbuff"
-            )
+        yield from refusals(__file__, rules, s=self)
 
 
 def whole_model(given: Any, update: Any) -> Any:

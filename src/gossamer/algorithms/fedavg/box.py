@@ -51,10 +51,11 @@ from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.clients import parts, planning
 from gossamer.algorithms.clients.nodes import SERVER, CohortServer, CohortState, Leave, Push, Waiting, sum_query
-from gossamer.algorithms.clients.settings import ClientSettings, Masking
+from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context, draw
 from gossamer.algorithms.interface import Clips, Figures, SmallRuns
 from gossamer.algorithms.plan import Plan, Problem, Spec
+from gossamer.files import refusals
 from gossamer.privacy.clipping import QuantileClip, bound_of
 from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import Cohort, CuratedSum
@@ -144,60 +145,24 @@ class Settings(ClientSettings):
 
     def wrong(self) -> Iterator[str]:
         yield from super().wrong()
-        if self.drawn > self.nodes:
-            yield (
-                f"algorithm.clients_per_round: expected at most the {self.nodes} clients that there are, found "
-                f"{self.drawn}"
-            )
-        elif self.asked > self.nodes:
-            yield (
-                f"algorithm.over_selection: {self.over_selection:g} times {self.drawn} are {self.asked} clients, and "
-                f"there are {self.nodes}; lower it, or clients_per_round"
-            )
-        if self.late is not None and self.timeout is None:
-            yield "algorithm.late: without a timeout nobody is late; leave it out, or say timeout"
-        if self.patience is not None and (self.timeout is not None or self.cohorts == "secret"):
-            yield "algorithm.patience: rounds with a timeout, or of secret cohorts, ask nobody; leave it out"
+        masked, secret, over = self.masking is not None, self.cohorts == "secret", self.over_selection is not None
+        rules = {
+            "too few clients": self.drawn > self.nodes,
+            "too few to select": self.drawn <= self.nodes < self.asked,
+            "nobody is late": self.late is not None and self.timeout is None,
+            "nobody is asked": self.patience is not None and (self.timeout is not None or secret),
+            "masked in secret": masked and secret,
+            "masked and cut off": masked and over,
+            "masked with weights": masked and self.weights is not None,
+            "secret to nobody": secret and not masked and not self.curated,
+            "secret of all": secret and self.curated and not masked and self.drawn == self.nodes,
+            "secret and cut off": secret and over,
+            "private weights": self.weights == "examples",
+            "updates": self.updates_per_node is not None,
+        }
+        yield from refusals(__file__, rules, s=self)
         if self.masking is not None:
-            yield from self._unmaskable(self.masking)
-        elif self.cohorts == "secret" and not self.curated:
-            yield (
-                "algorithm.cohorts: secret coins are those of a server that is trusted, and clients that add their own "
-                "noise are seen to send it; take noise_by: server, or cohorts: public"
-            )
-        elif self.cohorts == "secret" and self.drawn == self.nodes:
-            yield (
-                f"algorithm.cohorts: secret hides who of the clients was drawn, and all {self.nodes} are in each "
-                "round; say fewer with clients_per_round, or take cohorts: public"
-            )
-        if self.cohorts == "secret" and self.over_selection is not None:
-            yield (
-                "algorithm.over_selection: who is among the first depends on who is fast, and on who was drawn before, "
-                "and secret cohorts must not show it; leave it out, or take cohorts: public"
-            )
-        if self.weights == "examples":
-            yield (
-                "algorithm.weights: a weight by how many examples a client has tells that number; say declared if such "
-                "numbers are public, or equal"
-            )
-        if self.updates_per_node is not None:
-            yield f"algorithm.updates_per_node: {self.name} ends after its rounds; leave it out, and say rounds"
-
-    def _unmaskable(self, masking: Masking) -> Iterator[str]:
-        """Settings that do not go with masks, a line each."""
-        if self.cohorts == "secret":
-            yield (
-                "algorithm.cohorts: clients mask with the others of their round, so all know who is in it; take "
-                "cohorts: public, or leave masking out"
-            )
-        if self.over_selection is not None:
-            yield (
-                "algorithm.over_selection: nobody who has masked is cut off; leave it out, and say how many are enough "
-                "with masking.minimum"
-            )
-        if self.weights is not None:
-            yield "algorithm.weights: masked updates count alike, as the server sees their sum alone; leave it out"
-        yield from masking.wrong(self.drawn)
+            yield from self.masking.wrong(self.drawn)
 
 
 def public_cohorts(settings: Settings, seed: int, names: tuple[str, ...]) -> Draw:
@@ -251,44 +216,24 @@ def shown(spec: Spec, timeout: float | None) -> Iterator[str]:
     str
         A line for each.
     """
-    if timeout is not None:
-        yield (
-            "algorithm.timeout: who is too late in a round depends on who was drawn before, and secret cohorts must "
-            "not show it; leave it out, or take cohorts: public"
-        )
-    if spec.disturbed:
-        yield (
-            "algorithm.cohorts: secret needs all clients there whenever they are drawn, found faults.absences, "
-            "faults.availability or links.partitions; leave these out, or take cohorts: public"
-        )
-    if spec.stop.epochs is not None:
-        yield (
-            "stop.epochs: when clients have had enough shows how often they were drawn; leave it out with cohorts: "
-            "secret, and say rounds"
-        )
-    if spec.ends_by_clock:
-        yield (
-            "stop: a run that ends by the clock shows how long its rounds took, and so who was in them; with cohorts: "
-            "secret leave out stop.virtual_seconds, and evaluation.every_seconds where stop.accuracy is said"
-        )
+    rules = {
+        "late in secret": timeout is not None,
+        "away in secret": spec.disturbed,
+        "enough in secret": spec.stop.epochs is not None,
+        "clock in secret": spec.ends_by_clock,
+    }
+    yield from refusals(__file__, rules)
 
 
 def check_followed(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a clip which follows a quantile breaks, a line each."""
-    if not isinstance(spec.privacy.clip, QuantileClip):
-        return
-    if settings.stepwise:
-        yield (
-            f"privacy.clip.policy: {settings.name} knows fixed, found quantile, which follows whole updates; take "
-            "privacy_unit: client"
-        )
-    elif not settings.curated:
-        yield (
-            "privacy.clip.policy: quantile needs a server that counts updates and adds the noise; take noise_by: "
-            "server, or fixed"
-        )
-    if settings.weights == "declared":
-        yield "privacy.clip.policy: quantile counts updates that are alike; take weights: equal, or fixed"
+    follows = isinstance(spec.privacy.clip, QuantileClip)
+    rules = {
+        "followed steps": follows and settings.stepwise,
+        "followed by nobody": follows and not settings.stepwise and not settings.curated,
+        "followed weights": follows and settings.weights == "declared",
+    }
+    yield from refusals(__file__, rules, s=settings)
 
 
 @dataclass(kw_only=True)

@@ -67,6 +67,7 @@ from gossamer.algorithms.plan import Plan, Problem, Spec
 from gossamer.algorithms.sample_planning import quotas_of
 from gossamer.arrays import IntArray
 from gossamer.errors import SpecError, counted
+from gossamer.files import refusals
 from gossamer.privacy.tasks import CuratedSum
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
@@ -136,23 +137,17 @@ class Settings(ClientSettings):
 
     def wrong(self) -> Iterator[str]:
         yield from super().wrong()
-        if self.buffer > self.nodes:
-            yield f"algorithm.buffer: expected at most the {self.nodes} clients that there are, found {self.buffer}"
-        if self.patience is not None and self.timeout is not None:
-            yield "algorithm.patience: sums with a timeout ask nobody; leave it out"
-        if self.masking is None:
-            for name in ("timeout", "patience"):
-                if getattr(self, name) is not None:
-                    yield (
-                        f"algorithm.{name}: only clients that mask are waited for; leave it out, or say masking: secure"
-                    )
-            return
-        yield from self.masking.wrong(self.buffer)
-        if self.staleness_exponent not in (None, STALENESS):
-            yield (
-                "algorithm.staleness_exponent: updates that are masked together are all made at the newest model, so "
-                "none is old; leave it out"
-            )
+        masked = self.masking is not None
+        rules = {
+            "too few clients": self.buffer > self.nodes,
+            "nobody is asked": self.patience is not None and self.timeout is not None,
+            "no timeout": not masked and self.timeout is not None,
+            "no patience": not masked and self.patience is not None,
+            "none is old": masked and self.staleness_exponent not in (None, STALENESS),
+        }
+        yield from refusals(__file__, rules, s=self)
+        if self.masking is not None:
+            yield from self.masking.wrong(self.buffer)
 
 
 # Cohorts in turn: drawn before the run by public coins, as even as can be, and nobody beyond its quota.

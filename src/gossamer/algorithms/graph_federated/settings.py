@@ -12,6 +12,7 @@ from gossamer.algorithms.context import Batches, draw
 from gossamer.algorithms.plan import OneOr, SecureSums, Spec
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError, TopologyError
+from gossamer.files import refusals
 from gossamer.privacy.clipping import NoClip
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.tasks import LocalQuery
@@ -141,42 +142,23 @@ class Settings(Composite):
     consensus: int = Field(default=0, ge=0, le=10_000)
 
     @model_validator(mode="after")
-    def _units_fit(self) -> Self:
-        if isinstance(self.agents, tuple) and len(self.agents) != self.units:
-            raise ValueError(f"agents: expected a number for each of {self.units} units, found {len(self.agents)}")
-        if self.nodes > MOST_AGENTS:
-            raise ValueError(f"agents: expected at most {MOST_AGENTS:,} in all units together, found {self.nodes:,}")
-        if self.agents_sampled is not None and self.agents_sampled > min(self.sizes):
-            raise ValueError(
-                f"agents_sampled {self.agents_sampled} (L) is more than the {min(self.sizes)} agents of the smallest "
-                "unit; lower it"
-            )
-        for name in ("local_steps", "batch_size"):
-            span = getattr(self, name)
-            if isinstance(span, tuple) and span[0] > span[1]:
-                raise ValueError(f"{name}: expected the least number first, found {list(span)}")
+    def _fits_together(self) -> Self:
+        listed, least = isinstance(self.agents, tuple), min(self.sizes, default=0)
         examples = _most(self.local_steps) * _most(self.batch_size)
-        if examples > MOST_EXAMPLES:
-            raise ValueError(
-                f"local_steps times batch_size is {examples:,} examples of an agent in a round, expected at most "
-                f"{MOST_EXAMPLES:,}; have more rounds instead"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _noise_fits(self) -> Self:
-        if self.random and self.gradient_at == "released":
-            raise ValueError(
-                "with random noise each neighbour gets another message, so there is no released model to take "
-                "gradients at; use gradient_at: hidden"
-            )
-        if self.random and (self.temporal not in (None, "independent") or self.consensus):
-            raise ValueError(
-                "random noise is independent, and leaves no common last message: temporal and consensus "
-                "are for homomorphic noise"
-            )
-        if (self.temporal == "banded") != (self.bands is not None):
-            raise ValueError("bands belong to temporal: banded; give both or neither")
+        rules = {
+            "units": listed and len(self.sizes) != self.units,
+            "agents": self.nodes > MOST_AGENTS,
+            "sampled": self.agents_sampled is not None and self.agents_sampled > least,
+            "steps": isinstance(self.local_steps, tuple) and self.local_steps[0] > self.local_steps[1],
+            "batches": isinstance(self.batch_size, tuple) and self.batch_size[0] > self.batch_size[1],
+            "examples": examples > MOST_EXAMPLES,
+            "random and released": self.random and self.gradient_at == "released",
+            "random and correlated": self.random and (self.temporal not in (None, "independent") or self.consensus),
+            "bands": (self.temporal == "banded") != (self.bands is not None),
+        }
+        facts = {"listed": len(self.sizes), "least": least, "examples": examples}
+        for line in refusals(__file__, rules, s=self, most=(MOST_AGENTS, MOST_EXAMPLES), **facts):
+            raise ValueError(line)
         return self
 
     @property
@@ -309,48 +291,29 @@ def local_queries(
 
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each: of noise between servers, and of what has no place here."""
-    name, privacy, masking = settings.name, spec.privacy, settings.masking
-    budget, deviation = spec.budget, privacy.standard_deviation
-    if privacy.noise_multiplier is not None or privacy.epsilon is not None:
-        given = "noise_multiplier" if privacy.noise_multiplier is not None else "epsilon"
-        yield (
-            f"privacy.{given} is of noise on one gradient, and {name} has noise between servers: give "
-            "privacy.standard_deviation or a budget"
-        )
-    alone = settings.noise == "none" and privacy.agent_noise is not None
-    if spec.private and settings.noise == "none" and not alone:
-        yield "algorithm.noise: none adds no noise: say privacy: none, or take homomorphic or random noise"
-    if not spec.private and settings.noise != "none":
-        yield f"algorithm.noise: {settings.noise} needs a law: name a privacy.mechanism, or say noise: none"
-    if spec.private and budget is None and deviation is None and not alone:
-        yield "give a budget, or privacy.standard_deviation, or say privacy: none"
-    if spec.private and budget is not None and deviation is not None:
-        yield "a budget and privacy.standard_deviation both fix the noise; give one of them"
-    if budget is not None and isinstance(budget.epsilon, tuple):
-        yield f"budget.epsilon is one number in {settings.name}, whose servers have the same noise; found a list"
-    if budget is not None and isinstance(spec.privacy.clip, NoClip):
-        yield "privacy.clip: none meets no budget; give a bound, or privacy.standard_deviation and no budget"
-    if privacy.relation is not NeighboringRelation.REPLACE_ONE:
-        yield (
-            f"privacy.neighboring_relation: {name} protects agents and units that are replaced, found "
-            f"{privacy.relation.value}; leave it out"
-        )
-    if privacy.sampling != "poisson":  # the default, which nobody need have said
-        yield f"privacy.sampling: {name} draws mini-batches with replacement; leave it out"
-    if privacy.agent_noise is not None and not spec.private:
-        yield "privacy.agent_noise is noise, found privacy.mechanism: none; name a privacy.mechanism"
-    elif privacy.agent_noise is not None and masking.name != "secure":
-        yield f"privacy.agent_noise is added inside masked sums: say algorithm.masking: secure, found {masking.name}"
-    elif alone and (budget or deviation or privacy.mechanism != "gaussian"):
-        given = "a budget" if budget else "a standard_deviation" if deviation else f"mechanism: {privacy.mechanism}"
-        yield (
-            "algorithm.noise: none leaves the noise to agents, which is gaussian and as much as privacy.agent_noise "
-            f"says, found {given}; leave it out, or take homomorphic or random noise"
-        )
-    for ends in ("epochs", "updates"):
-        if getattr(spec.stop, ends) is not None:
-            yield f"stop.{ends}: {name} ends after algorithm.rounds, the same for all servers; leave it out"
-            return
+    privacy, budget, stop = spec.privacy, spec.budget, spec.stop
+    private, masked, noiseless = spec.private, settings.masking.name == "secure", settings.noise == "none"
+    amount, by_agents = privacy.standard_deviation is not None, privacy.agent_noise is not None
+    alone = noiseless and by_agents
+    more = "a budget" if budget else "a standard_deviation" if amount else f"mechanism: {privacy.mechanism}"
+    rules = {
+        "multiplier": privacy.noise_multiplier is not None,
+        "epsilon": privacy.epsilon is not None,
+        "no noise": private and noiseless and not alone,
+        "no law": not private and not noiseless,
+        "no amount": private and not budget and not amount and not alone,
+        "two amounts": private and budget and amount,
+        "several budgets": budget and isinstance(budget.epsilon, tuple),
+        "no clip": budget and isinstance(privacy.clip, NoClip),
+        "not replaced": privacy.relation is not NeighboringRelation.REPLACE_ONE,
+        "sampled otherwise": privacy.sampling != "poisson",  # the default, which nobody need have said
+        "agents without a law": by_agents and not private,
+        "agents without masks": by_agents and private and not masked,
+        "agents alone": alone and private and masked and (budget or amount or privacy.mechanism != "gaussian"),
+        "epochs": stop.epochs is not None,
+        "updates": stop.updates is not None,
+    }
+    return refusals(__file__, rules, s=settings, privacy=privacy, more=more)
 
 
 def combination(settings: Settings, graph: Graph) -> FloatArray:

@@ -23,7 +23,7 @@ from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.data.partition import Iid, PartitionSettings
 from gossamer.data.settings import DatasetSettings
-from gossamer.files import real_path
+from gossamer.files import real_path, refusals
 from gossamer.notebooks import card, verbatim
 from gossamer.objectives.class_weights import ClassWeight
 from gossamer.objectives.network_settings import KIND as LOSSES
@@ -210,22 +210,15 @@ class ComputeSettings(Section):
 
     @model_validator(mode="after")
     def _ways_agree(self) -> ComputeSettings:
-        if self.device is None and self.precision is not None:
-            raise ValueError(f"precision: {self.precision} is for sums on a device; say which, such as device: auto")
-        if self.device is not None and self.rounding == "exact":
-            raise ValueError(
-                "a device rounds a gradient by what is computed beside it, which rounding: exact rules out; leave out "
-                "one of both"
-            )
-        if self.device is not None and self.strategy in ("compiled", "threads", "loop"):
-            raise ValueError(
-                f"strategy: {self.strategy} is for processors, and a device has auto, layers and vmap; choose auto"
-            )
-        if self.rounding == "exact" and self.strategy == "vmap":
-            raise ValueError(
-                "strategy: vmap rounds a gradient by what is computed beside it, which rounding: exact rules out; "
-                "choose strategy: auto"
-            )
+        here, exact = self.device is not None, self.rounding == "exact"
+        rules = {
+            "precision": not here and self.precision is not None,
+            "exact device": here and exact,
+            "processors": here and self.strategy in ("compiled", "threads", "loop"),
+            "exact vmap": exact and self.strategy == "vmap",
+        }
+        for line in refusals(__file__, rules, s=self):
+            raise ValueError(line)
         return self
 
 
@@ -397,44 +390,28 @@ class Experiment(Section, Spec):
 
     @model_validator(mode="after")
     def _privacy_is_decided(self) -> Experiment:
-        if self.private and self.terms.noiseless:
-            raise ValueError(f"{self.algorithm.name} adds no noise: say privacy: none, or take audp")
-        if self.private and self.budget is None and self.privacy.level is None and self.privacy.agent_noise is None:
-            level = "noise_multiplier" if self.privacy.mechanism == "gaussian" else "epsilon"
-            raise ValueError(f"give a budget, or privacy.{level}, or say privacy: none")
-        if not self.private and self.budget is not None:
-            raise ValueError("privacy: none meets no budget; leave the budget out, or name a mechanism")
-        if self.privacy.shared_samples and self.secretive:
-            raise ValueError(
-                "privacy.shared_samples: batches that follow from the seed are known to all, and a guarantee needs "
-                "secret ones; leave it out, or take noise_secret: reproducible, which guarantees nothing"
-            )
-        if not self.privacy.proved and self.budget is not None:
-            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; leave the budget out")
-        if not self.proved and self.budget is not None:
-            raise ValueError(
-                "round_update: sequential meets no budget, because nothing is proved for it; take batch or "
-                "clipped_sum, or give privacy.noise_multiplier and no budget"
-            )
+        privacy, seen, budget = self.privacy, self.evaluation, self.budget is not None
+        ends_early = self.stop.accuracy is not None
+        amount = budget or privacy.level is not None or privacy.agent_noise is not None
+        rules = {
+            "no noise": self.private and self.terms.noiseless,
+            "no amount": self.private and not amount,
+            "no mechanism": not self.private and budget,
+            "known samples": privacy.shared_samples and self.secretive,
+            "unproved noise": not privacy.proved and budget,
+            "unproved rounds": not self.proved and budget,
+            "unbounded": ends_early and not self.bounded,
+            "unseen": ends_early and seen.name == "off",
+            "by test examples": ends_early and seen.release and seen.public_path is None,
+            "counted": isinstance(privacy.clip, QuantileClip) and privacy.mechanism == "l2_laplace",
+        }
+        level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
+        for line in refusals(__file__, rules, s=self, level=level):
+            raise ValueError(line)
         if self.private and self.proved:
-            key = "privacy" if self.budget is None else "budget"
             how = "privacy.accept_weak: true (--set privacy.accept_weak=true)"
-            if (problem := refused_delta(self.delta, self.privacy.accept_weak, how)) is not None:
-                raise ValueError(f"{key}: {problem}")
-        if isinstance(self.privacy.clip, QuantileClip) and self.privacy.mechanism == "l2_laplace":
-            raise ValueError("the quantile policy counts with gaussian noise; take mechanism gaussian, or a fixed clip")
-        if self.stop.accuracy is not None and not self.bounded:
-            raise ValueError(
-                "stop.accuracy depends on data, so privacy needs another bound to be calibrated for: "
-                "give stop.updates, stop.epochs, stop.virtual_seconds or algorithm.updates_per_node as well"
-            )
-        if self.stop.accuracy is not None and self.evaluation.name == "off":
-            raise ValueError("stop.accuracy needs evaluation, which is off")
-        if self.stop.accuracy is not None and self.evaluation.release and self.evaluation.public_path is None:
-            raise ValueError(
-                "stop.accuracy goes by test examples, of which evaluation.release: private lets nothing else be told; "
-                "give public examples (evaluation.public_path)"
-            )
+            if (problem := refused_delta(self.delta, privacy.accept_weak, how)) is not None:
+                raise ValueError(f"{'budget' if budget else 'privacy'}: {problem}")
         return self
 
     def _repr_html_(self) -> str:
