@@ -247,7 +247,7 @@ class Article:
         with _drawn(self.means, self.axes) as drawn:
             for kind in KINDS:
                 out = io.BytesIO()
-                drawn.savefig(out, format=kind, dpi=300, metadata=_UNDATED.get(kind))
+                drawn.savefig(out, format=kind, dpi=300, metadata=UNDATED.get(kind))
                 write_own(folder / f"{FIGURE}.{kind}", out.getvalue())
 
     def _latex(self) -> str:
@@ -269,7 +269,7 @@ class Article:
         return to_csv(rows)
 
 
-_UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
 _TEX = str.maketrans(
@@ -290,7 +290,7 @@ def _p(value: float | None) -> str:
 # The figure: as wide as two columns of an article, in letters like those around it, told apart without colour.
 
 _WIDE, _HIGH = 7.0, 2.7  # inches
-_LOOKS = Path(__file__).with_name("article.mplstyle")
+LOOKS = Path(__file__).with_name("article.mplstyle")
 _MARKS, _LINES = "osD^vPX", ("-", "--", "-.", (0, (1, 1.2)))
 _WORDS = {"budget.epsilon": "privacy budget $\\epsilon$", "budget.delta": "$\\delta$ of the budget"}
 _SHARES = [name for name, label in LABELS.items() if label.form == "z.3f" and name != "r2"]
@@ -305,7 +305,7 @@ def _drawn(means: Sequence[Mean], axes: Axes) -> Iterator[Any]:
     """Draw the figure; it has to be saved inside the block."""
     figure_class = needed("matplotlib.figure", "figures", "a figure").Figure
     ticker, rc = needed("matplotlib.ticker", "figures"), needed("matplotlib", "figures").rc_context
-    with rc(fname=_LOOKS):
+    with rc(fname=LOOKS):
         figure = figure_class(figsize=(_WIDE, _HIGH), layout="constrained")
         plot = figure.add_subplot()
         labels = list(dict.fromkeys(one.labels[axes.x] for one in means))

@@ -87,6 +87,35 @@ def test_noise_that_is_not_secret_guarantees_nothing(capsys, tmp_path):
     assert "(gradients_fixed) and noise is secret" in said
 
 
+UNITS = {
+    "name": "graph_federated",
+    "units": 2,
+    "agents": 2,
+    "local_steps": 1,
+    "batch_size": 5,
+    "step_size": 0.5,
+    "rounds": 2,
+    "topology": "line",
+}
+
+
+@pytest.mark.parametrize(
+    "observers", [[], ["everyone"], ["coalition:server-0,server-1"]], ids=["nodes", "all", "worst"]
+)
+def test_pairs_as_a_map(tmp_path, observers):
+    """Of servers that see sums without noise, some pairs are infinite, and then all."""
+    pytest.importorskip("matplotlib", reason="needs the extra figures")
+    (tmp_path / "spec.yaml").write_text(
+        json.dumps({**RING, "algorithm": UNITS, "budget": {"epsilon": 8, "delta": 1e-4}, "privacy": {}})
+    )
+    command = ["account", "--observers", str(tmp_path / "spec.yaml"), *(f"--observer={one}" for one in observers)]
+    for ending, begins in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml"), (".csv", b"observer,party,")):
+        assert main([*command, "--out", str(tmp_path / f"map{ending}")]) == 0
+        assert (tmp_path / f"map{ending}").read_bytes().startswith(begins)
+    drawn = (tmp_path / "map.svg").read_text()
+    assert ("links between" in drawn) == (observers != ["everyone"])
+
+
 @pytest.mark.parametrize("name", ["gossip", "d_psgd", "muffliato", "push_sum"])
 def test_coefficients_make_the_messages_of_the_run_itself(name):
     topology = "directed_ring" if name == "push_sum" else "ring"

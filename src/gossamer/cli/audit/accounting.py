@@ -230,8 +230,10 @@ def _observers(options: argparse.Namespace) -> int:
     from gossamer.experiment.preparation.prepare import prepare
     from gossamer.experiment.specs.spec_file import read_spec
     from gossamer.privacy.observers.sensitivity import Participation
+    from gossamer.report.leakage_map import drawer
 
     _leave_out(options, _OF_RELEASES, "is of releases, and --observers takes all from the spec")
+    draw = None if options.out is None else drawer(options.out)
     path: Path = options.observers
     spec = path / "spec.yaml" if path.is_dir() else path
     with naming(spec):
@@ -239,7 +241,7 @@ def _observers(options: argparse.Namespace) -> int:
         found = NetworkPrivacy.of(prepared, options.observer, Participation(options.in_draws))
     rows = list(found.rows())
     if options.out is not None:
-        write_own(options.out, to_csv(rows))
+        write_own(options.out, draw(rows, found.guarantee.epsilon) if draw else to_csv(rows))
     return answered(options, found.as_dict(), f"{_told(found)}\n\n{table(_most(rows, options.observer))}")
 
 

@@ -151,7 +151,7 @@ class NetworkPrivacy:
             against = partial(system.against, participation=participation, loose=loose)
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
-                    found[one] = {name: mu for name, mu in all_of_it.items() if name not in members[one]}
+                    found[one] = {name: all_of_it[name] for name in nodes if name in all_of_it.keys() - members[one]}
         return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, plan.guarantee)
 
     def epsilon(self, mu: float) -> float:

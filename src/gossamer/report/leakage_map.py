@@ -1,0 +1,86 @@
+"""Map of what each observer of a network learns of each party, as a figure of an article."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gossamer.report.article import KINDS, LOOKS, UNDATED
+from gossamer.report.drawing import COLOURS, needed
+
+_MOST_NAMES = 16
+"""Names that an axis has room for."""
+_EPSILON = r"$\epsilon$ if gradients are fixed"
+
+
+def drawer(path: Path) -> Callable[[Sequence[Mapping[str, Any]], float], bytes] | None:
+    """Return what draws a map, as the ending of ``path`` says, of records of pairs and the epsilon against everyone.
+
+    None if the ending, such as that of a CSV file, is of no figure.
+
+    Raises
+    ------
+    DataError
+        If matplotlib is not there.
+    """
+    if (kind := path.suffix.lower()[1:]) not in KINDS:
+        return None
+    needed("matplotlib.figure", "figures", "a figure")
+    return partial(_drawn, kind)
+
+
+def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> bytes:
+    """Draw epsilons as a map, and by how many links are between where that is known."""
+    figure_class, matplotlib = needed("matplotlib.figure", "figures").Figure, needed("matplotlib", "figures")
+    observers, parties = (list(dict.fromkeys(row[key] for row in rows)) for key in ("observer", "party"))
+    order = [name.replace("node:", "") for name in observers]
+    parties.sort(key=lambda name: order.index(name) if name in order else len(order))
+    cells = np.full((len(parties), len(observers)), math.nan)
+    for row in rows:
+        cells[parties.index(row["party"]), observers.index(row["observer"])] = row["epsilon"]
+    near = [(row["hops"], row["epsilon"]) for row in rows if row.get("hops") and row["epsilon"] > 0]
+    with matplotlib.rc_context(fname=LOOKS):
+        figure = figure_class(figsize=(7.0, 3.2), layout="constrained")
+        left, *right = figure.subplots(1, 2 if near else 1, squeeze=False)[0]
+        finite = cells[(cells > 0) & (cells < math.inf)]
+        most, endless = finite.max() if finite.size else 1.0, bool((cells == math.inf).any())
+        high = 2 * max(most, guaranteed if guaranteed < math.inf else 0.0)
+        picture = left.imshow(
+            np.ma.masked_where(~(cells > 0), np.minimum(cells, high)),
+            norm=needed("matplotlib.colors", "figures").LogNorm(finite.min(initial=most), most),
+            cmap=matplotlib.colormaps["viridis"].with_extremes(over=COLOURS[1]),
+            aspect="auto",
+            interpolation="nearest",
+        )
+        bar = figure.colorbar(picture, ax=left, label=_EPSILON, extend="max" if endless else "neither")
+        if endless:
+            bar.ax.set_title(r"$\infty$", fontsize=9)
+        left.set(xlabel="observer", ylabel="party")
+        for ticks, names in ((left.set_xticks, order), (left.set_yticks, parties)):
+            step = -(-len(names) // _MOST_NAMES)
+            ticks(range(0, len(names), step), names[::step], parse_math=False)
+        left.tick_params(axis="x", rotation=90)
+        for plot in right:
+            hops, epsilons = np.array(near).T
+            looks = {"s": 6, "alpha": 0.5, "color": [COLOURS[int(one == math.inf)] for one in epsilons]}
+            # Pairs of one distance lie beside each other, as many have one epsilon.
+            plot.scatter(hops + np.linspace(-0.25, 0.25, len(near)), np.minimum(epsilons, high), **looks)
+            if guaranteed < math.inf:
+                plot.axhline(guaranteed, color=COLOURS[2], linestyle="--", label="guarantee against everyone")
+                plot.legend(frameon=False)
+            plot.set(
+                yscale="log",
+                ylim=(0.9 * min(epsilons.min(), most), None),
+                xlabel="links between",
+                ylabel=_EPSILON,
+                xticks=range(1, int(hops.max()) + 1),
+            )
+        out = io.BytesIO()
+        figure.savefig(out, format=kind, dpi=300, metadata=UNDATED.get(kind))
+    return out.getvalue()
