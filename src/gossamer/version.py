@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 DISTRIBUTION = "gossamer-fl"
 """Name of the distribution; the import and the command are called `gossamer`."""
 
-_READ = (".py", ".json", ".yaml", ".txt", ".html", ".css", ".js", ".mplstyle")
+_READ = (".py", ".json", ".yaml", ".txt", ".html", ".css", ".js", ".mplstyle", ".sql")
 """Endings of the files that count: what is compiled from them does not."""
 
 

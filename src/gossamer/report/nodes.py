@@ -18,11 +18,15 @@ from scipy.spatial import distance_matrix
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted
+from gossamer.files import words_beside
 from gossamer.report.drawing import COLOURS, TICKS, Figure, PageSection, Shown, altair, chart_of, node_figure, numbers
 from gossamer.report.records import KINDS, NODES, PRIVATE, NodeRecord, RunRecord, differs, read_nodes
 
 _ROW, _LEAST_ROW, _MOST_HEIGHT = 24, 13, 480  # pixels
 _AXIS = "virtual seconds"
+_WORDS = words_beside(__file__)
+_COLOURED: dict[str, str] = _WORDS["coloured"]
+_ACROSS, _HEIGHTS, _SORTED = (_WORDS[name] for name in ("across", "heights", "sorted"))
 
 
 def timeline(record: NodeRecord, name: str) -> Figure | None:
@@ -162,19 +166,6 @@ def dots(record: NodeRecord, name: str) -> Figure | None:
     return Figure.of(name, f"Nodes of {record.run}", said, shown, chart, record.nodes, 240)
 
 
-_ACROSS = (
-    ("updates", "updates of the node"),
-    ("staleness", "mean staleness of its updates"),
-    ("computing_seconds", "virtual seconds that it computed"),
-)
-"""Figures that nodes are drawn across: the first in which they differ."""
-_HEIGHTS = (
-    ("test_accuracy", "correct test examples", "%"),
-    ("test_loss", "loss per test example", ""),
-    ("bytes", "bytes sent", "~s"),
-)
-
-
 def _dot_words(record: NodeRecord, known: list[Any], figure: str, title: str) -> str:
     fewest, most = (choose(node["updates"] for node in known) for choose in (min, max))
     made = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
@@ -196,17 +187,6 @@ _MOVED, _STEPS = 120, 200  # most nodes whose places are improved, and how often
 _NAMED = 24  # most nodes whose names stand beside them
 _SIDE = 420  # pixels
 
-_COLOURED = {
-    "test_accuracy": "correct test examples",
-    "test_loss": "loss per test example",
-    "seconds_per_update": "virtual seconds per update",
-    "updates": "updates",
-    "epsilon_planned": "epsilon planned",
-    "staleness": "mean staleness",
-    "bytes": "bytes sent",
-    "away_seconds": "virtual seconds away",
-}
-"""Figures that nodes are coloured by, and their names."""
 _SHARE = _COLOURED["test_accuracy"]
 
 
@@ -323,28 +303,6 @@ _FIGURES: Mapping[str, Callable[[NodeRecord, str], Figure | None]] = {
 }
 
 
-_COLUMNS = {
-    "test_accuracy": "accuracy",
-    "test_loss": "loss",
-    "updates": "updates",
-    "computing_seconds": "computing, s",
-    "idle_seconds": "waiting, s",
-    "away_seconds": "away, s",
-    "messages": "messages",
-    "bytes": "bytes sent",
-    "staleness": "staleness",
-    "clip": "clip",
-    "releases": "releases",
-    "epsilon_planned": "epsilon planned",
-}
-"""Figures of a table of nodes, and their headings."""
-_SORTED = (
-    ("test_accuracy", 1, "accuracy, lowest"),
-    ("test_loss", -1, "loss, highest"),
-    ("updates", 1, "updates, fewest"),
-)
-
-
 def section_of_nodes(records: Sequence[RunRecord], public: bool) -> PageSection | None:
     """Return the section of the nodes of ``records``, or None where no folder tells of them."""
     there = [record for record in records if (record.path / NODES).exists()]
@@ -385,7 +343,7 @@ def _table(record: NodeRecord) -> dict[str, Any]:
     figure, sign, order = next(one for one in _SORTED if record.has(one[0]))
     known = sorted((n for n in record.nodes if figure in n), key=lambda node: sign * float(node[figure]))
     ordered = [*known, *(node for node in record.nodes if figure not in node)]
-    columns = {one: heading for one, heading in _COLUMNS.items() if _tells(record, one)}
+    columns = {one: heading for one, heading in _WORDS["columns"].items() if _tells(record, one)}
     rows = [
         {"node": node["name"], **{heading: node_figure(one, node.get(one)) for one, heading in columns.items()}}
         for node in ordered[:ROWS]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import DataError
-from gossamer.files import MOST_RECORDS, make_own_folder, read_text, write_own
+from gossamer.files import MOST_RECORDS, make_own_folder, read_text, words_beside, write_own
 from gossamer.report.curves import axes_of, curves
 from gossamer.report.drawing import (
     COLOURS,
@@ -110,7 +110,7 @@ def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], pu
 def _row(record: RunRecord, public: bool, scores: Mapping[str, str]) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     course = {
-        "ended": _ENDED.get(_status(summary, public), NOTHING),
+        "ended": words_beside(__file__)["ended"].get(_status(summary, public), NOTHING),
         "updates": count(summary.get("updates")),
         "virtual seconds": decimal(summary.get("virtual_seconds")),
         "sent": size(summary.get("bytes")),
@@ -133,20 +133,6 @@ def _status(summary: Mapping[str, Any], public: bool) -> str:
     if not public or "ended_worse" not in summary or not isinstance(nodes, Mapping) or status != "diverged":
         return status
     return next((reason for reason in ("diverged", "updates", "virtual_seconds") if reason in nodes), "finished")
-
-
-_ENDED = {
-    "finished": "all finished",
-    "updates": "updates made",
-    "virtual_seconds": "time was up",
-    "accuracy": "accuracy reached",
-    "stalled": "stalled",
-    "incomplete": "rounds came to nothing",
-    "diverged": "diverged",
-    "interrupted": "interrupted",
-    "running": "has not ended",
-}
-"""Words for a run's ``status`` (`docs/how-to/simulate.md`, when a run ends)."""
 
 
 def notes(records: Sequence[RunRecord], *, public: bool = False) -> list[str]:

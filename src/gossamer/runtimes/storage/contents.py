@@ -161,18 +161,6 @@ _GUARDS = (
 """Against processes that began before: what they write under the old name would be a budget of its own."""
 
 
-TABLES = (
-    # By which key the hashes are.
-    "CREATE TABLE secret (mark BLOB NOT NULL)",
-    "CREATE TABLE content (data_set TEXT NOT NULL, number INTEGER NOT NULL, accepted TEXT NOT NULL, "
-    "fingerprint BLOB NOT NULL, examples INTEGER NOT NULL, added INTEGER NOT NULL, gone INTEGER NOT NULL, "
-    "PRIMARY KEY (data_set, number))",
-    # `last` is the number of the last content that had it.
-    "CREATE TABLE example (data_set TEXT NOT NULL, hash BLOB NOT NULL, last INTEGER NOT NULL, "
-    "PRIMARY KEY (data_set, hash)) WITHOUT ROWID",
-)
-
-
 @dataclass(frozen=True)
 class Content:
     """Content of a data set.

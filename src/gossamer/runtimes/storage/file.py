@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -86,6 +87,12 @@ class Format:
     another: str = "name another file for this one"
     damaged: str = "put the newest copy in its place"
     older: str = "put the newest one back"
+
+
+def tables_of(name: str) -> tuple[str, ...]:
+    """Statements of ``NAME.sql`` beside this module, each of which makes a table, without comments."""
+    text = re.sub("--.*", "", Path(__file__).with_name(f"{name}.sql").read_text("utf-8"))
+    return tuple(" ".join(statement.split()) for statement in text.split(";") if statement.strip())
 
 
 class File:

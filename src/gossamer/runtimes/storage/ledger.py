@@ -41,9 +41,8 @@ from gossamer.privacy.accounting.filters import (
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
 from gossamer.protocol.encoding import decode, encode
-from gossamer.runtimes.storage import contents, receipts
 from gossamer.runtimes.storage.contents import Contents
-from gossamer.runtimes.storage.file import File, Format
+from gossamer.runtimes.storage.file import File, Format, tables_of
 from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, noted_in, witnessed_in
 from gossamer.sides.ledger import NO_CHARGES, Account, Kind, Ledger
 from gossamer.sides.plan import SidePlan, Trust
@@ -183,17 +182,7 @@ FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
     version=8,
-    tables=(
-        "CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL, "
-        "series BLOB NOT NULL)",
-        # `divergence`, `mu` and `failure` are of the whole plan; a run in a series has spent none.
-        "CREATE TABLE run (data_set TEXT NOT NULL, name TEXT NOT NULL, plan BLOB NOT NULL, divergence REAL NOT NULL, "
-        "mu REAL NOT NULL, failure REAL NOT NULL, series TEXT, place INTEGER, PRIMARY KEY (data_set, name))",
-        "CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, "
-        "releases INTEGER NOT NULL, PRIMARY KEY (data_set, run, kind))",
-        *contents.TABLES,
-        *receipts.TABLES,
-    ),
+    tables=tables_of("ledger"),
     damaged=f"see to its disk, and put the newest copy of it and of its key back; {_LOWERED}",
     older=f"put the newest one back; {_LOWERED}, delete the file that knows of it and go on",
 )

@@ -21,13 +21,6 @@ from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.receipts import Book, Head, link
 
-TABLES = (
-    "CREATE TABLE receipt (chain TEXT NOT NULL, number INTEGER NOT NULL, lines TEXT NOT NULL, "
-    "PRIMARY KEY (chain, number)) WITHOUT ROWID",
-    "CREATE TABLE countersignature (chain TEXT NOT NULL, witness TEXT NOT NULL, releases INTEGER NOT NULL, "
-    "head TEXT NOT NULL, signature TEXT NOT NULL, noted TEXT NOT NULL, PRIMARY KEY (chain, witness)) WITHOUT ROWID",
-)
-
 
 def _nonce() -> str:
     return secrets.token_hex(8)

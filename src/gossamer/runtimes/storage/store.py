@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.witnesses import Known, Seen
-from gossamer.runtimes.storage.file import LOST, File, Format, NodeFile, StorageError
+from gossamer.runtimes.storage.file import LOST, File, Format, NodeFile, StorageError, tables_of
 
 # Memory of a witness, in one SQLite file: how far each peer's receipts went, and how far it has countersigned ours.
 #
@@ -29,11 +29,7 @@ WITNESS_FORMAT = Format(
     what="what a witness of receipts keeps",
     identifier=int.from_bytes(b"GSMW"),
     version=3,
-    tables=(
-        "CREATE TABLE peer (name TEXT PRIMARY KEY, seen INTEGER NOT NULL, seen_head BLOB NOT NULL, "
-        "told INTEGER NOT NULL, told_head BLOB NOT NULL)",
-        "CREATE TABLE evidence (name TEXT PRIMARY KEY, releases INTEGER NOT NULL, head BLOB NOT NULL)",
-    ),
+    tables=tables_of("witness"),
     damaged="put its newest copy back, or delete it with the file beside it and start the node while its peers are "
     "there, which say again what they have countersigned",
 )
@@ -83,10 +79,7 @@ FORMAT = Format(
     what="the store",
     identifier=int.from_bytes(b"GSMS"),
     version=5,
-    tables=(
-        "CREATE TABLE journal (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
-        "CREATE TABLE snapshot (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, part BLOB NOT NULL)",
-    ),
+    tables=tables_of("store"),
     page_size=1 << 14,
     log_pages=1 << 8,
     another="give another --store",
