@@ -22,13 +22,13 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.party.agreement import PartyOptions, PolicyBroken, accept
+from gossamer.deployment.party.agreement import PartyOptions, PolicyBroken, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld, planned_divergence
 from gossamer.deployment.party.reporting import evaluated, write_results
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import BudgetSpent, CallerError, DataError, SpecError
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.objectives.released_scores import ReleasedScores
+from gossamer.objectives.released_scores import ReleasedScores, evaluation_lines
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 from gossamer.runtimes.storage.ledger import DurableLedger
 from gossamer.sides.pool import Pool
@@ -375,3 +375,87 @@ def test_parties_of_up_count_their_groups_apart(spec: dict[str, Any]) -> None:
     # The party's model reads rows of the table, as that of a simulation does.
     assert main(["predict", "up/node-0/state", "wards.csv", "--out", "predicted.csv"]) == 0
     assert len(Path("predicted.csv").read_text().splitlines()) == ROWS + 1
+
+
+@pytest.fixture
+def masked(spec: dict[str, Any]) -> LocalFederation:
+    """Parties that release their sum alone, at epsilon 100, where noise is about 0.1 of a row."""
+    spec["evaluation"] |= {"epsilon": 100, "by": "federation", "honest": 1.0}
+    return LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
+
+
+def parts_of(federation: LocalFederation) -> list[ReleasedScores]:
+    for name in federation.prepared.names:
+        with party(federation, name) as (folder, held, host):
+            write_results(folder, held.agreed, host, held, "")
+    return [one for name in federation.prepared.names if (one := ReleasedScores.read(Path("up", name, "state")))]
+
+
+def test_parties_release_their_sum_alone(masked: LocalFederation, capsys: pytest.CaptureFixture[str]) -> None:
+    """One part says nothing, and both are the counts of all rows with the noise of two halves, 0.05 each."""
+    first, second = parts_of(masked)
+    assert not first.counts
+    alone = first.opened().summary()
+    assert alone["missing"] == ["node-1"]
+    assert {one["value"] for one in alone["figures"].values()} == {None}
+    told = ReleasedScores.together([first, second])
+    assert [*told.counts] == ["all"]
+    test = masked.prepared.dataset.test
+    assert told.total.counts.sum(axis=1) == pytest.approx(np.bincount(test.targets), abs=3)
+    assert told.total.variance == pytest.approx(
+        sum(one.masked[name].noise ** 2 for one, name in zip((first, second), masked.prepared.names))
+    )
+    summary = told.summary()
+    assert summary["together"]
+    assert [*summary["parties"]] == ["all"]
+    assert main(["report", "up/node-0/state", "up/node-1/state", "--out", "both"]) == 0
+    assert "the sum of all parties&#39; histograms" in Path("both/report.html").read_text()
+    assert main(["report", "up/node-0/state", "--out", "one"]) == 0
+    assert (
+        "node-1, whose part is not here, and without it the sum cannot be opened" in Path("one/report.html").read_text()
+    )
+
+
+def test_what_the_sum_and_the_own_noise_promise_is_told_apart(masked: LocalFederation) -> None:
+    """Each adds half of the variance, so by its own noise alone mu is larger by the root of two."""
+    with party(masked) as (_folder, held, _host):
+        _, others = held.guarantees
+        assert others["held_out_sum"].epsilon == pytest.approx(100, rel=1e-3)
+        assert others["held_out"].epsilon > 130
+        assert any("by the keys of their identities" in line for line in others["held_out_sum"].assumptions)
+
+
+def test_a_sum_that_lacks_a_part_is_never_opened(
+    masked: LocalFederation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with party(masked) as (folder, held, host), monkeypatch.context() as patched:
+        patched.setattr(StateFolder, "write", killed)
+        with pytest.raises(Killed):
+            evaluated(folder, held, host)
+    (part,) = parts_of(masked)
+    assert [*part.masked] == ["node-1"]
+    assert "there are none" in Path("up/node-0/state/node.log").read_text()
+    (_, line) = evaluation_lines(ReleasedScores.together([part]).summary(), "")
+    assert line.endswith("without node-0, whose part is missing, without which the sum cannot be opened")
+    assert main(["recalibrate", "up/node-1/state", "--out", "right"]) == 2
+    assert "name more parties' folders" in capsys.readouterr().err
+
+
+def test_masks_that_do_not_cancel_are_told(masked: LocalFederation) -> None:
+    first, second = parts_of(masked)
+    part = second.masked["node-1"]
+    other = replace(second, masked={"node-1": part._replace(values=part.values + np.uint64(2**62))})
+    with pytest.raises(DataError, match="do not fit together") as error:
+        ReleasedScores.together([first, other])
+    assert "\n" not in str(error.value)
+
+
+def test_nobody_joins_parties_that_release_a_sum(masked: LocalFederation) -> None:
+    with party(masked) as (_folder, held, _host):
+        agreed = held.agreed
+    more = replace(agreed, prepared=replace(agreed.prepared, names=(*agreed.names, "node-2")))
+    with pytest.raises(CallerError, match="nobody can join"):
+        check_newer(agreed, more)

@@ -138,6 +138,15 @@ class PublicKey:
         digits = hashlib.sha256(self.raw).hexdigest()[:32]
         return "-".join(digits[i : i + 4] for i in range(0, 32, 4))
 
+    @property
+    def agreement(self) -> bytes:
+        """The key of X25519 [32 bytes] of the same owner: the same point on that curve (RFC 7748, section 4.1).
+
+        One key may serve for both: Thormarker, "On using the same key pair for Ed25519 and an X25519 based KEM", 2021.
+        """
+        y = int.from_bytes(self.raw, "little") % 2**255
+        return ((1 + y) * pow(1 - y, -1, _PRIME) % _PRIME).to_bytes(KEY_BYTES, "little")
+
     def signed(self, signature: bytes, purpose: str, content: bytes) -> bool:
         """Whether ``signature`` is one of ``content``, made for ``purpose`` by the owner of this key."""
         try:
@@ -214,6 +223,11 @@ class Identity:
         if not isinstance(private, Ed25519PrivateKey):
             raise IdentityError(f"{path}: expected an Ed25519 private key in PEM (PKCS 8), found something else")
         return cls(private)
+
+    @property
+    def agreement(self) -> bytes:
+        """The private half of `PublicKey.agreement` [32 bytes]: what a signature's scalar is made of (RFC 8032)."""
+        return hashlib.sha512(self._private.private_bytes_raw()).digest()[:KEY_BYTES]
 
     def secret(self, purpose: str) -> bytes:
         """A secret [32 bytes] for one ``purpose``, which is never sent and is the same whenever it is asked for."""

@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.errors import DataError
 from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.objectives.noisy_figures import as_dict, in_words, noisy_figures
-from gossamer.objectives.score_histogram import BINS, EDGES, ScoreCounts
+from gossamer.objectives.score_histogram import BINS, EDGES, SIZE, ScoreCounts
 
 FILE = "evaluation.json"
 """File of a results folder, or of a party's state folder, with what was released."""
+
+
+class MaskedPart(NamedTuple):
+    """A party's noisy histogram behind masks: public number of rows, deviation of its noise, integers modulo 2^64."""
+
+    rows: float
+    noise: float
+    values: npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,10 @@ class ReleasedScores:
         Name of the deployed run; empty of a simulation.
     expected : tuple of str
         All parties with data; empty where there is the sum over them alone.
+    masked : mapping of str to MaskedPart
+        Parts of parties of whom the sum alone is to be seen, which takes all of them.
+    step : float
+        Step of the grid that these are on.
     """
 
     counts: Mapping[str, Sequence[ScoreCounts]]
@@ -48,28 +61,53 @@ class ReleasedScores:
     prevalence: float | None = None
     run: str = ""
     expected: tuple[str, ...] = ()
+    masked: Mapping[str, MaskedPart] = field(default_factory=dict)
+    step: float = 0.0
 
     @property
     def _terms(self) -> tuple[object, ...]:
-        return self.run, self.groups, self.epsilon, self.prevalence, self.expected
+        return self.run, self.groups, self.epsilon, self.prevalence, self.expected, self.step
 
     @property
     def missing(self) -> list[str]:
         """Parties whose part is not here."""
-        return [name for name in self.expected if name not in self.counts]
+        return [name for name in self.expected if name not in self.counts and name not in self.masked]
 
     @property
     def total(self) -> ScoreCounts:
-        """Counts of all groups of all parties together."""
-        return reduce(add, (one for counts in self.counts.values() for one in counts))
+        """Counts of all groups of all parties together; none where a sum cannot be opened."""
+        nothing = ScoreCounts(np.zeros((2, BINS)), 0.0, 0.0)
+        return reduce(add, (one for counts in self.counts.values() for one in counts), nothing)
+
+    def opened(self) -> Self:
+        """Return the sum over all parties in the place of their masked parts, where all are here.
+
+        Raises
+        ------
+        DataError
+            If their masks do not cancel.
+        """
+        if not self.masked or self.missing:
+            return self
+        parts = self.masked.values()
+        sums = np.sum([part.values for part in parts], axis=0, dtype=np.uint64).view(np.int64) * self.step
+        rows, noise = sum(part.rows for part in parts), math.hypot(*(part.noise for part in parts))
+        if np.abs(sums).max() > rows + _FAR * noise:
+            raise DataError(
+                f"{FILE} of {', '.join(self.masked)} do not fit together, since their masks stay in the sum; ask for "
+                "copies, and try gossamer verify on the folder of each"
+            )
+        split = np.split(sums, len(self.groups))
+        counts = [ScoreCounts.of(one, noise, rows / len(self.groups)) for one in split]
+        return replace(self, counts={"all": counts}, expected=(), masked={})
 
     def summary(self) -> dict[str, Any]:
         """Part of `summary.json`: figures of all together, of each party, and of each group."""
-        grouped = zip(self.groups, zip(*self.counts.values(), strict=True), strict=True)
+        grouped = zip(self.groups, zip(*self.counts.values(), strict=True))  # of none, where a sum is not opened
         groups = {name: self._figures(of) for name, of in grouped if name}
         return {
             "epsilon": self.epsilon,
-            **({} if self.expected else {"together": True}),
+            **({} if self.expected and not self.masked else {"together": True}),
             "figures": self._figures([self.total]),
             "parties": {name: self._figures(counts) for name, counts in self.counts.items()},
             **({"groups": groups} if groups else {}),
@@ -80,7 +118,14 @@ class ReleasedScores:
         return as_dict(noisy_figures(reduce(add, counts), prevalence=self.prevalence))
 
     def document(self) -> dict[str, Any]:
-        """Content of the file: estimated counts [groups, 2, bins] of each party, and the deviation of the noise."""
+        """Content of the file: estimated counts [groups, 2, bins] of each party, and the deviation of the noise.
+
+        Masked integers are written as bytes, the lowest first, in hexadecimal digits.
+        """
+        masked = {
+            name: {**part._asdict(), "values": part.values.astype("<u8").tobytes().hex()}
+            for name, part in self.masked.items()
+        }
         return {
             **({"run": self.run, "of": list(self.expected)} if self.run else {}),
             "epsilon": self.epsilon,
@@ -95,6 +140,7 @@ class ReleasedScores:
                 }
                 for name, counts in self.counts.items()
             },
+            **({"step": self.step, "masked": masked} if masked else {}),
         }
 
     @classmethod
@@ -121,30 +167,45 @@ class ReleasedScores:
                 ]
                 for name, part in found["parties"].items()
             }
-            if {len(of) for of in counts.values()} != {len(found["groups"])}:
+            masked = {
+                str(name): MaskedPart(
+                    float(part["rows"]), float(part["noise"]), np.frombuffer(bytes.fromhex(part["values"]), "<u8")
+                )
+                for name, part in found.get("masked", {}).items()
+            }
+            sizes = {len(of) for of in counts.values()} | {part.values.size / SIZE for part in masked.values()}
+            step = float(found.get("step", 0))
+            _finite([step, *(number for part in masked.values() for number in part[:2])])
+            if sizes != {len(found["groups"])}:
                 raise ValueError
             groups, expected = (tuple(map(str, found.get(name, ()))) for name in ("groups", "of"))
-            return cls(counts, groups, found["epsilon"], found["prevalence"], str(found.get("run", "")), expected)
+            run = str(found.get("run", ""))
+            return cls(counts, groups, found["epsilon"], found["prevalence"], run, expected, masked, step)
 
     @classmethod
     def together(cls, found: Sequence[Self]) -> Self:
-        """Return the parts of one run as one.
+        """Return the parts of one run as one; of masked ones the sum, if all are here.
 
         Raises
         ------
         DataError
-            If two are not parts of one release, or two differ that are of one party.
+            If two are not parts of one release, or are of one party, or masks do not cancel.
         """
-        first, counts = found[0], dict[str, Sequence[ScoreCounts]]()
+        first, counts, masked = found[0], dict[str, Sequence[ScoreCounts]](), dict[str, MaskedPart]()
         for one in found:
+            names = [*one.counts, *one.masked]
             if one._terms != first._terms:
-                raise DataError(f"{FILE} of {', '.join(one.counts)} is of another release; give those of one run")
-            for name, of in one.counts.items():
-                if name in counts:
-                    raise DataError(f"{FILE} of {name} is there twice; give each party's folder once")
-                counts[name] = of
+                raise DataError(f"{FILE} of {', '.join(names)} is of another release; give those of one run")
+            if twice := [name for name in names if name in counts or name in masked]:
+                raise DataError(f"{FILE} of {twice[0]} is there twice; give each party's folder once")
+            counts.update(one.counts)
+            masked.update(one.masked)
         ordered = {name: counts[name] for name in (*first.expected, *counts) if name in counts}
-        return replace(first, counts=ordered)
+        return replace(first, counts=ordered, masked=masked).opened()
+
+
+_FAR = 50.0
+"""Deviations that no noise is off by, and masks that stay are, but by next to no chance."""
 
 
 def _finite(values: Any) -> Any:
@@ -162,7 +223,10 @@ def evaluation_lines(found: Mapping[str, Any], noise: str) -> Iterator[str]:
     what = "the sum of all parties' histograms of scores" if found.get("together") else _EACH
     yield f"Private evaluation, of {what}, {noise} (95 % intervals):"
     if found.get("missing"):
-        yield f"  - without {', '.join(found['missing'])}, whose part is missing"
+        shut = ", without which the sum cannot be opened" if found.get("together") else ""
+        yield f"  - without {', '.join(found['missing'])}, whose part is missing{shut}"
+        if shut:
+            return
     each = found["parties"] if len(found["parties"]) > 1 else {}
     figures = {"all": found["figures"], **found.get("groups", {}), **each}
     yield from (f"  - {name}: {in_words(one)}" for name, one in figures.items())

@@ -22,7 +22,6 @@ from gossamer.experiment.audits.leak_audit import audit_leak
 from gossamer.experiment.preparation.held_out import OBSERVER, SUM, doubts_of_held_out
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.sides.held_out import masked_sum
 from gossamer.sides.home import GridNoise
 from gossamer.sides.pool import Pool
 from gossamer.verify.gossamer_verify import verify
@@ -485,13 +484,6 @@ def test_a_sum_over_parties_is_that_of_their_histograms(tmp_path: Path) -> None:
     assert prevalence == pytest.approx(np.sum(counts[1]) / np.sum(counts), abs=1e-9)
     figures = result.summary["private_evaluation"]["figures"]
     assert figures["auroc"]["value"] == pytest.approx(result.summary["metrics"]["test_auroc"], abs=0.01)
-
-
-def test_a_masked_sum_is_exact_and_of_all() -> None:
-    pytest.importorskip("cryptography", reason="needs the extra secure")
-    rng = np.random.default_rng(2)
-    steps = rng.integers(-(2**50), 2**50, (4, 30))
-    np.testing.assert_array_equal(masked_sum(list(steps * 2.0**-10), 2.0**-10), steps.sum(axis=0) * 2.0**-10)
 
 
 @pytest.mark.parametrize(

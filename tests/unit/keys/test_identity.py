@@ -119,3 +119,15 @@ def test_files_that_are_no_key(tmp_path: Path) -> None:
         path.chmod(0o600)
         with pytest.raises(IdentityError, match=line):
             Identity.load(path)
+
+
+def test_an_identity_agrees_with_another_by_the_same_key_on_the_other_curve() -> None:
+    """RFC 7748, section 4.1: u = (1 + y)/(1 - y), by which the base point y = 4/5 of Ed25519 is the u = 9 of X25519."""
+    prime = 2**255 - 19
+    base = PublicKey((4 * pow(5, -1, prime) % prime).to_bytes(32, "little"))
+    assert base.agreement == (9).to_bytes(32, "little")
+    mine, theirs = Identity.generate(), Identity.generate()
+    private = [X25519PrivateKey.from_private_bytes(one.agreement) for one in (mine, theirs)]
+    assert [one.public_key().public_bytes_raw() for one in private] == [
+        one.public_key.agreement for one in (mine, theirs)
+    ]

@@ -213,8 +213,6 @@ def _of_simulations(experiment: Experiment) -> Iterator[tuple[str, str]]:
     if evaluation.release is not None and not experiment.private:
         why = "deployed parties tell nobody exactly how their test examples are scored"
         yield "evaluation.release: private without noise", why
-    if evaluation.by == "federation":
-        yield "evaluation.by: federation", "deployed parties release a histogram each"
 
 
 def _bare(experiment: Experiment) -> str:

@@ -240,8 +240,9 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
     if earlier.names == agreed.names:
         return
     name = agreed.experiment.algorithm.name
-    # Who masks with whom is drawn from all parties before the run, and the owners' trust is in those.
-    if agreed.experiment.terms.hiding or not agreed.prepared.algorithm.grows:
+    # Who masks with whom is known of all parties before the run, and the owners' trust is in those.
+    masked = agreed.experiment.terms.hiding or agreed.experiment.evaluation.by == "federation"
+    if masked or not agreed.prepared.algorithm.grows:
         raise InvitationError(f"nobody can join a run of {name} that has begun; found a new federation")
     if agreed.names[: len(earlier.names)] != earlier.names:
         raise InvitationError("who joins comes after those who were there")

@@ -20,7 +20,7 @@ from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.release_deadline import has_deadline, of_samples, paced
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.errors import DataError
-from gossamer.experiment.preparation.held_out import OBSERVER, released
+from gossamer.experiment.preparation.held_out import OBSERVER, SUM, released
 from gossamer.experiment.preparation.held_out_rows import SUFFIX
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.invitations import AGENT
@@ -163,7 +163,10 @@ def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
     others = max(masked, key=lambda drawn: drawn.numbers, default=Drawn())
     observer = plan.guarantee.observer
     found = {who: most if told.observer == observer else others for who, told in plan.guarantees.items()}
-    return found if plan.held_out is None else {**found, OBSERVER: plan.held_out.drawn()}
+    if plan.held_out is None:
+        return found
+    drawn = plan.held_out.drawn()
+    return {**found, OBSERVER: drawn, SUM: replace(drawn, numbers=drawn.numbers * len(prepared.names))}
 
 
 # State that data sides keep over restarts, in one SQLite file: the mark of who masks, the records of a unit's server.
@@ -346,8 +349,10 @@ class DataHeld:
         assert self.held_out is not None
         assert self.test is not None
         ledger, rows = self.held_out, ShardRows(np.arange(len(self.test.targets)))
-        home = Deployed(lambda name, plan: ledger, receipts=self.receipts)
-        return released(self.agreed.prepared, self.agreed.plan, model, {self._held_out: rows}, home).scores
+        agreed, keys = self.agreed, {member.name: member.key for member in self.agreed.invitation.members}
+        signing = Signing(self._invited.identity, {name: keys[name] for name in agreed.names})
+        home = Deployed(lambda name, plan: ledger, signing=signing, receipts=self.receipts)
+        return released(agreed.prepared, agreed.plan, model, {self._held_out: rows}, home).scores
 
     def _receipts(self) -> StoredReceipts | None:
         """Receipts beside the charges; none where nothing is charged, or nothing holds what is released to a plan."""

@@ -93,7 +93,8 @@ def evaluated(folder: StateFolder, held: DataHeld, host: Host) -> dict[str, Any]
         if held.held_out.releases:
             folder.warn(
                 "the release of held-out examples was charged and lost, since the process ended before it was written "
-                "down; it is not made again, and figures of all parties are without this one"
+                "down; it is not made again, and figures of all parties are without this one, or, where parties "
+                "release their sum alone, there are none"
             )
             return {}
         kept = held.release_held_out(held.agreed.prepared.algorithm.model_of(host.node))

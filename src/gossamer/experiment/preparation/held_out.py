@@ -28,7 +28,7 @@ from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.experiment.preparation.held_out_rows import SUFFIX, grouped, groups_of, rows_of
 from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.objectives.noisy_figures import shown
-from gossamer.objectives.released_scores import ReleasedScores
+from gossamer.objectives.released_scores import MaskedPart, ReleasedScores
 from gossamer.objectives.score_histogram import SIZE, ScoreCounts, ScoreHistogram
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon, profile
@@ -37,7 +37,7 @@ from gossamer.privacy.guarantees import EXAMPLES, HELD_OUT, WHOEVER, Guarantee
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
 from gossamer.randomness import derive
-from gossamer.sides.held_out import SimulatedExactly, masked_sum
+from gossamer.sides.held_out import SimulatedExactly, masked_part
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Side
 from gossamer.sides.plan import NOT_CRASHES, Samples, SidePlan
@@ -70,7 +70,8 @@ _SHARED = (
     "{honest} parties, this one included, add their noise and tell nobody: of all {parties} at most {colluders} work "
     "together with others",
     "the masks hold: whoever adds histograms up learns their sum alone, with all {parties} parties in it",
-    "trusted: who adds up hands on the keys of masks as parties sent them, which nobody signs in a simulation",
+    "each pair of parties agrees on its masks by the keys of their identities, and each knows whose keys they are; who "
+    "gets a party's key, even later, takes off its masks",
 )
 _OF_SUM = "whoever sees the sum of all histograms, and up to {colluders} of the {parties} parties together with it"
 _OF_SUM_ALONE = "whoever sees the sum of all histograms, though no party works together with it"
@@ -263,7 +264,7 @@ def release_held_out(
         If the model may not be seen by everybody.
     """
     rows = rows_of(prepared)
-    home = SimulatedExactly(_seed(prepared, rows, model.values, sources), book=sources.book)
+    home = SimulatedExactly(_seed(prepared, rows, model.values, sources), prepared.names, sources.book)
     return released(prepared, plan, model, rows, home, charged, sources.machine)
 
 
@@ -308,11 +309,17 @@ def released(
     deviations = [0.0 if grid is None else grid.standard_deviation for grid in grids]
     parties, sizes = [name.removesuffix(SUFFIX) for name in rows], [len(own.rows) for own in rows.values()]
     together = prepared.experiment.evaluation.by == "federation"
-    if together:
-        # All grids have one step, which follows from the noise and from how many numbers there are.
-        step = next((grid.step for grid in grids if grid is not None), None)
-        answers = [np.sum(answers, axis=0) if step is None else masked_sum(answers, step)]
-        parties, sizes, deviations = ["all"], [sum(sizes)], [math.hypot(*deviations)]
+    # All grids have one step, which follows from the noise and from how many numbers there are.
+    step, masked = next((grid.step for grid in grids if grid is not None), 0.0), dict[str, MaskedPart]()
+    if together and step:
+        context = f"{prepared.run} {_law(prepared)}".encode()
+        masked = {
+            name: MaskedPart(size, deviation, masked_part(one, step, name, home.signing(name), context))
+            for name, one, deviation, size in zip(parties, answers, deviations, sizes, strict=True)
+        }
+        parties, answers, sizes, deviations = [], [], [], []
+    elif together:
+        parties, answers, sizes, deviations = ["all"], [np.sum(answers, axis=0)], [sum(sizes)], [0.0]
     found = {
         name: [ScoreCounts.of(one, deviation, size / len(groups)) for one in np.split(answer, len(groups))]
         for name, answer, deviation, size in zip(parties, answers, deviations, sizes, strict=True)
@@ -324,9 +331,11 @@ def released(
         epsilon if math.isfinite(epsilon) else None,
         prepared.experiment.dataset.prevalence,
         prepared.run,
-        () if together else prepared.names,
+        () if together and not masked else prepared.names,
+        masked,
+        step if masked else 0.0,
     )
-    return HeldOutRelease(told, [*sides.lines()])
+    return HeldOutRelease(told.opened(), [*sides.lines()])
 
 
 def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources: Sources) -> int:
@@ -336,9 +345,12 @@ def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources
     for part in _parts(test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
-    law = json.dumps(_query(prepared).release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
     by = () if prepared.experiment.evaluation.by == "party" else ("together",)
-    return derive(sources.noise, "held-out examples", *by, law, digest.hexdigest())
+    return derive(sources.noise, "held-out examples", *by, _law(prepared), digest.hexdigest())
+
+
+def _law(prepared: Prepared) -> str:
+    return json.dumps(_query(prepared).release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
 
 
 def _parts(features: Any, *arrays: Any) -> Iterable[bytes]:
