@@ -22,6 +22,7 @@ The file is YAML for people (see `strict_yaml`). What is signed is its content, 
     expires: '2026-04-01T12:00:00+00:00'
     organiser: 'ed25519:...'
     wheel_sha256: ...                 of the file that all install, if the organiser says one
+    overview: 'ed25519:...'           of whoever may see how all parties are, if anybody may
     signature: ...                    base64, over all of the above
 
 A member who joins later comes with new invitations to the same run for everybody; the one issued last counts.
@@ -57,7 +58,9 @@ AGENT = "agent"
 
 _PURPOSE = "invitation"
 _KEYS = {"format", "run", "broker", "invited", "members", "spec", "spec_sha256", "issued", "expires", "organiser"}
-_WHEEL = "wheel_sha256"
+_WHEEL, _OVERVIEW = "wheel_sha256", "overview"
+WATCHER = "overview"
+"""Name, and role, of whoever watches a federation."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # a level of an MQTT topic, and a file's name
 _ROLE = r"[a-z][a-z_]{0,31}"
 
@@ -123,6 +126,8 @@ class Invitation:
         Party who signed.
     wheel : str, optional
         SHA-256 of the file that the organiser has everybody install, in hexadecimal digits.
+    overview : PublicKey, optional
+        Key of whoever may see how all parties are: the organiser, and those to whom the private half was given.
     written : bytes
         The file that it was read from; empty of one that was not.
     """
@@ -136,13 +141,14 @@ class Invitation:
     expires: datetime
     organiser: PublicKey
     wheel: str | None = None
+    overview: PublicKey | None = None
     written: bytes = field(default=b"", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self.wheel, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
         _check(self.run, "[0-9a-f]{32}", "a run of 32 hexadecimal digits")
         _check_broker(self.broker)
-        _check_members(self.members, self.invited)
+        _check_members((*self.members, *self.watchers), self.invited)
         if any(0xD800 <= ord(letter) < 0xE000 for letter in self.spec):
             raise InvitationError("expected a spec of Unicode text, found half a surrogate pair")
         if self.issued.tzinfo is None or self.expires.tzinfo is None:
@@ -164,6 +170,11 @@ class Invitation:
     def peers(self) -> tuple[Member, ...]:
         """The other members."""
         return tuple(member for member in self.members if member.name != self.invited)
+
+    @property
+    def watchers(self) -> tuple[Member, ...]:
+        """Those who may see how all parties are, and take no part."""
+        return () if self.overview is None else (Member(WATCHER, WATCHER, self.overview),)
 
     @property
     def spec_sha256(self) -> str:
@@ -217,6 +228,7 @@ def invite(
     issued: datetime | None = None,
     run: str | None = None,
     wheel: str | None = None,
+    overview: PublicKey | None = None,
 ) -> dict[str, str]:
     """The text of each member's invitation, by name.
 
@@ -224,7 +236,7 @@ def invite(
     ----------
     organiser : Identity
         Signs them.
-    broker, members, spec, expires, issued, run, wheel
+    broker, members, spec, expires, issued, run, wheel, overview
         The same as in `Invitation`. By default issued now, and to a new run.
 
     Raises
@@ -234,7 +246,8 @@ def invite(
     """
     everyone, run, issued = tuple(members), run or secrets.token_hex(16), issued or datetime.now(UTC)
     key = organiser.public_key
-    invitations = [Invitation(run, broker, m.name, everyone, spec, issued, expires, key, wheel) for m in everyone]
+    terms = broker, everyone, spec, issued, expires, key, wheel, overview
+    invitations = [Invitation(run, terms[0], m.name, *terms[1:]) for m in everyone]
     return {invitation.invited: _write(invitation, organiser) for invitation in invitations}
 
 
@@ -336,6 +349,7 @@ def _write(invitation: Invitation, organiser: Identity) -> str:
         "expires": invitation.expires.astimezone(UTC).isoformat(timespec="seconds"),
         "organiser": str(invitation.organiser),
         **({} if invitation.wheel is None else {_WHEEL: invitation.wheel}),
+        **({} if invitation.overview is None else {_OVERVIEW: str(invitation.overview)}),
     }
     signature = organiser.sign(_PURPOSE, _content(document))
     document["signature"] = base64.b64encode(signature).decode()
@@ -365,7 +379,7 @@ def _document(content: bytes) -> dict[str, Any]:
         raise InvitationError(
             f"it is of format {found[:80]}, and this version of gossamer reads format {FORMAT}; update gossamer"
         )
-    if different := (set(document) - {_WHEEL}) ^ (_KEYS | {"signature"}):
+    if different := (set(document) - {_WHEEL, _OVERVIEW}) ^ (_KEYS | {"signature"}):
         shown = ", ".join(sorted(different))[:200]
         raise InvitationError(f"expected the keys of an invitation, and these are missing or too many: {shown}")
     return document
@@ -378,7 +392,8 @@ def _invitation(document: Mapping[str, Any], signer: PublicKey, content: bytes) 
     run, broker, invited, spec = (_text(document, key) for key in ("run", "broker", "invited", "spec"))
     everyone, times = tuple(map(_member, members)), (_time(document, "issued"), _time(document, "expires"))
     wheel = _text(document, _WHEEL) if _WHEEL in document else None
-    invitation = Invitation(run, broker, invited, everyone, spec, *times, signer, wheel, content)
+    overview = _key(document, _OVERVIEW) if _OVERVIEW in document else None
+    invitation = Invitation(run, broker, invited, everyone, spec, *times, signer, wheel, overview, content)
     if invitation.spec_sha256 != _text(document, "spec_sha256"):
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")
     return invitation

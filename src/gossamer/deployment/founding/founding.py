@@ -34,7 +34,7 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import Invitation, invite, parse_signed, read_signed
+from gossamer.keys.invitations import WATCHER, Invitation, invite, parse_signed, read_signed
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
@@ -133,15 +133,17 @@ def draft(
     signer = organiser or Identity.generate()
     run, issued = secrets.token_hex(16), datetime.now(UTC)
     installed = None if wheel is None else hashlib.sha256(wheel).hexdigest()
-    made, given = _keys(everybody, keys)
+    (made, given), watcher = _keys(everybody, keys), Identity.generate()
     members = roster(experiment, parties, given)
-    invitations = invite(signer, broker, members, text, issued + valid, issued, run, installed)
+    times, watches = (issued + valid, issued), watcher.public_key
+    invitations = invite(signer, broker, members, text, *times, run, installed, watches)
     papers.check_secrecy(broker, insecure)
     authority, files = None, _start(spec, beside, experiment)
     if papers.has_tls(broker):
         authority = Authority(f"gossamer {run}")
         files |= {papers.AUTHORITY_KEY: authority.key, papers.AUTHORITY_CERTIFICATE: authority.certificate}
     files |= {papers.ORGANISER_KEY: signer.pem} if organiser is None else {}
+    files |= _watching(watcher)
     return _founded(invitations, made, authority, files | papers.configuration(broker, len(members)))
 
 
@@ -151,6 +153,11 @@ def _keys(
     """New identities of those who have sent no public key, and the public keys of all."""
     made = {name: Identity.generate() for name in names if name not in (keys or {})}
     return made, {**(keys or {}), **{name: identity.public_key for name, identity in made.items()}}
+
+
+def _watching(watcher: Identity) -> dict[str, bytes]:
+    """The key of whoever may see how all parties are."""
+    return {f"{WATCHER}/{papers.IDENTITY}": watcher.pem}
 
 
 def _start(spec: str, beside: Path | None, agreed: Experiment) -> dict[str, bytes]:
@@ -188,10 +195,11 @@ def _founded(
     files = {**files, **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()}}
     if authority is not None:
         files |= papers.for_broker(invitation, authority, broker)
-        for member in invitation.members:
+        for member in (*invitation.members, *invitation.watchers):
             files |= papers.for_party(member, authority, invitation.expires, member.name)
     # A node that runs from this folder begins anew as soon as it sees another invitation, so that comes last.
     files |= {f"{name}/{papers.INVITATION}": text.encode() for name, text in invitations.items()}
+    files |= {f"{WATCHER}/{papers.RECORD}": record} if invitation.watchers else {}
     return Founded(invitation, tuple(made), {**files, papers.RECORD: record})
 
 
@@ -247,12 +255,16 @@ def draft_again(
     known = {member.name: member.key for member in before.members}
     members = roster(read_text(spec), {**before.sizes, **parties}, {**known, **given})
     issued = max(datetime.now(UTC), before.issued + _MOMENT)
-    invitations = invite(signer, before.broker, members, spec, issued + valid, issued, before.run, before.wheel)
+    watcher = Identity.generate() if before.overview is None else None  # founded before there was any
+    watches = before.overview if watcher is None else watcher.public_key
+    times, same = (issued + valid, issued), (before.run, before.wheel)
+    invitations = invite(signer, before.broker, members, spec, *times, *same, watches)
     authority = kept_authority(folder) if papers.has_tls(before.broker) else None
     certificate = folder / papers.BROKER_CERTIFICATE
     # Only a broker that has no room for those who join gets another configuration: it may have been edited by hand.
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
+    files |= {} if watcher is None else _watching(watcher)
     return _founded(invitations, made, authority, files, read_file(certificate) if certificate.exists() else None)
 
 
@@ -418,12 +430,11 @@ def _shared(
     """The papers, with certificates for the parties of new federations, their records, and who may do what."""
     found = dict(files)
     for run, one in new.items():
-        for member in one.members:
+        for member in (*one.members, *one.watchers):
             found |= papers.for_party(member, authority, one.expires, f"{papers_of(run)}/{member.name}", run)
         found[f"{FEDERATIONS}/{run}.yaml"] = one.written
     lists = (
-        access_list(run, [member.name for member in one.members], partial(user_name, run=run))
-        for run, one in sorted(served.items())
+        access_list(run, papers.on_broker(one), partial(user_name, run=run)) for run, one in sorted(served.items())
     )
     found[f"{papers.BROKER}/acl"] = "\n".join(lists).encode()
     return SharedBroker(tuple(served.values()), tuple(new.values()), found)

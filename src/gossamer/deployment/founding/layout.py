@@ -7,6 +7,7 @@
       federation.yaml       one of the invitations, from which `add` and `renew` go on
       start.safetensors     the model that all start from, if there is one: a copy goes to each party
       broker/               for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
+      overview/             for whoever may see how all parties are: federation.yaml, ca.crt, tls.crt, identity.key
       <party>/              for one party: invitation.yaml, ca.crt, tls.crt, and identity.key if it was made here
 
 A party's certificate is for its identity, so ``identity.key`` is the key that goes with ``tls.crt``.
@@ -24,7 +25,7 @@ from urllib.parse import urlsplit
 
 from gossamer.errors import CallerError, SpecError
 from gossamer.files import make_own_folder, replaced
-from gossamer.keys.invitations import Invitation, Member
+from gossamer.keys.invitations import WATCHER, Invitation, Member
 from gossamer.keys.private_files import write_private
 from gossamer.runtimes.mqtt.broker import Tls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
@@ -36,7 +37,7 @@ RECORD = "federation.yaml"
 START = "start.safetensors"
 BROKER = "broker"
 BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
-RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER)
+RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER)
 """Names in the folder that no party can have."""
 
 INVITATION = "invitation.yaml"
@@ -126,8 +127,13 @@ def for_broker(invitation: Invitation, authority: Authority, certificate: bytes 
     return {
         **made,
         f"{BROKER}/ca.crt": authority.certificate,
-        f"{BROKER}/acl": access_list(invitation.run, [m.name for m in invitation.members]).encode(),
+        f"{BROKER}/acl": access_list(invitation.run, on_broker(invitation)).encode(),
     }
+
+
+def on_broker(invitation: Invitation) -> list[str]:
+    """Names of all that a broker lets in: parties, and who watches them."""
+    return [one.name for one in (*invitation.members, *invitation.watchers)]
 
 
 def for_party(member: Member, authority: Authority, until: datetime, place: str, run: str | None = None) -> Files:

@@ -223,6 +223,8 @@ class OwnerPolicy(Section):
         Code that a spec may have run on this machine; by default none. A model (``objective.module``) is allowed as the
         spec has it, an algorithm of another distribution as ``NAME``, ``NAME==VERSION`` or
         ``NAME==VERSION@sha256:HASH`` of its source.
+    overview : bool
+        Whether the node tells those who watch the federation how it is: what its peers could count, and its problems.
     ledger : Path, optional
         File of what was spent, which outlives runs; by default beside the policy: ``policy.ledger`` for
         ``policy.yaml``. The policy belongs to this file: take good care of both.
@@ -243,6 +245,7 @@ class OwnerPolicy(Section):
     dishonest_clients: Annotated[StrictInt, Field(ge=0)] = 0
     without_privacy: StrictBool = False
     modules: tuple[str, ...] = ()
+    overview: StrictBool = True
     ledger: Path | None = None
 
     _lines: Lines = PrivateAttr(default_factory=lambda: Lines(Path("policy.yaml"), {(): 1}))

@@ -42,7 +42,7 @@ _STARTING = ("starting", "connecting", "waiting")
 
 KINDS = (
     *("process", "end", "papers", "budget", "ledger", "receipts"),
-    *("reach", "silence", "broker", "peers", "versions", "progress"),
+    *("reach", "silence", "broker", "peers", "versions", "progress", "clock"),
 )
 """What problems are about, as alarms name them."""
 

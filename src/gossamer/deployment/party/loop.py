@@ -319,7 +319,7 @@ class NodeLoop(Wire):
             self._carry_out(self.host.turn(inputs))
         else:
             self.host.rest()
-        self._publish(self.peers.wake(now))
+        self._publish_due(now)
         self._note()
         self._say_of_broker()
         self._look_for_peers(now)
@@ -375,9 +375,7 @@ class NodeLoop(Wire):
         found: list[tuple[Input, float]] = []
         for datagram in datagrams:
             now = self.clock()
-            frames, answers = self.peers.open(datagram.sender, datagram.payload, now)
-            self._publish(answers)
-            found += [(Arrived(*frame), now) for frame in frames]
+            found += [(Arrived(*frame), now) for frame in self._opened(datagram)]
             self.counts["received"] += 1
         return found
 

@@ -19,6 +19,7 @@ from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE, has_tls,
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.loop import RENEWED, Clock, InvitationWatch, NodeLoop, Tasks, Worker
+from gossamer.deployment.party.overview import Overview, told_of
 from gossamer.deployment.party.reach import RECALL, Gathering, PeerReach, short
 from gossamer.deployment.party.reporting import Reporter, write_results
 from gossamer.deployment.party.state_folder import StateFolder
@@ -196,9 +197,23 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
     reach = PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, clock())
-    stopping = _meet(options, Gathering(peers, transport, folder, clock, reach), near, host, reporter)
+    overview = Overview(invited, reporter.status, clock(), folder.say)
+
+    def tells_end(state: str, why: str) -> None:
+        for to, datagram in overview.ends(state, why, clock()):
+            transport.send(to, datagram)
+        transport.flush(_FLUSH)
+
+    def tells_failure(kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, GossamerError | OSError):
+            tells_end("failed", told_of(error))
+
+    stack.push(tells_failure)
+    gathering = Gathering(peers, transport, folder, clock, reach, overview=overview)
+    stopping = _meet(options, gathering, near, host, reporter)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:
+        tells_end(_STOPPED, "")
         reporter.ended(_STOPPED)
         return _STOPPED  # before it began: nothing is left of that
     host = host or stored_node(options, invited, folder, stack)
@@ -209,7 +224,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.begins(host, held)
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
-    loop = NodeLoop(peers, transport, folder, clock, reach, host, worker, options.wait, options.gone_after)
+    ends = peers, transport, folder, clock, reach, host, worker
+    loop = NodeLoop(*ends, options.wait, options.gone_after, overview=overview)
     loop.serves, loop.stopping, loop.look = not agreed.holds_data, stopping, partial(reporter.look, loop)
     loop.newer = InvitationWatch(options.invitation, invitation, folder.warn).look
     with _stopped_by_signals(loop.stop):
@@ -225,10 +241,11 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
     alone = reach.ended(host.session.links, clock()) if host.finished and not over else ""
+    why = alone or ((short(host.node) or reporter.short_above()) if host.finished else "")
+    tells_end("finished" if host.finished else _STOPPED, why)
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     results = write_results(folder, held.agreed, host, held, alone)
     state = "finished" if host.finished else _STOPPED
-    why = alone or ((short(host.node) or reporter.short_above()) if host.finished else "")
     reporter.ended(state, why, results["privacy"] if host.finished else {})
     return _SHORT if why else state
 

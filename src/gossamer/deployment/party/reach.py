@@ -14,13 +14,15 @@ from typing import Any
 
 from gossamer.algorithms.masked_round import RoundMember
 from gossamer.deployment.party.health import LOST
+from gossamer.deployment.party.overview import Overview
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
 from gossamer.errors import counted
 from gossamer.privacy.masking import Phase
+from gossamer.protocol.messages import Frame
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Link
-from gossamer.runtimes.mqtt.transport import MqttTransport
+from gossamer.runtimes.mqtt.transport import Datagram, MqttTransport
 
 # A broker may pass hellos and drop models: one with another run's access list, with a limit on what it passes, or that
 # acknowledges nothing. So a peer is *reached* when it acknowledges what it was sent, by its session or by the answer to
@@ -308,6 +310,8 @@ class Wire:
         What was done since the process began, such as datagrams ``sent``.
     stopping : str
         Reason why it is to end.
+    overview : Overview, optional
+        What is told to those who watch the federation.
     """
 
     peers: Peers
@@ -317,11 +321,26 @@ class Wire:
     reach: PeerReach
     counts: Counter[str] = field(default_factory=Counter, kw_only=True)
     stopping: str = field(default="", kw_only=True)
+    overview: Overview | None = field(default=None, kw_only=True)
 
     def stop(self, why: str) -> None:
         """Have it end after its turn; also from a signal handler."""
         self.stopping = self.stopping or why
         self.transport.wake()
+
+    def _opened(self, datagram: Datagram) -> list[tuple[str, Frame]]:
+        """The frames in a datagram, with their senders, after what is answered to it at once."""
+        watched = self.overview is not None and self.overview.watches(datagram.sender)
+        ends: Any = self.overview if watched else self.peers
+        frames, answers = ends.open(datagram.sender, datagram.payload, self.clock())
+        self._publish(answers)
+        return list(frames)
+
+    def _publish_due(self, now: float) -> None:
+        """Publish what the passing of time demands."""
+        self._publish(self.peers.wake(now))
+        if self.overview is not None:
+            self._publish(self.overview.wake(now))
 
     def _publish(self, datagrams: Iterable[tuple[str, bytes]]) -> None:
         for to, datagram in datagrams:
@@ -375,8 +394,9 @@ class Gathering(Wire):
 
     def _turn(self, patience: float, now: float) -> None:
         """Send what is due, and take what comes; frames among it come again, since nothing acknowledges them."""
-        self._publish([*self.peers.wake(now), *self.reach.look({}, now)])
+        self._publish_due(now)
+        self._publish(self.reach.look({}, now))
         datagram = self.transport.receive(patience)
         if datagram is not None:
-            self._publish(self.peers.open(datagram.sender, datagram.payload, self.clock())[1])
+            self._opened(datagram)
         self.look(self.clock())

@@ -187,6 +187,7 @@ class Reporter:
             "broker": agreed.invitation.broker,
             "algorithm": agreed.experiment.algorithm.name,
             "state": "starting",
+            "since": time.time(),
             "pid": os.getpid(),
             "expires": _expiries(agreed.invitation, certificate),
             "needs": [] if parent is None else [parent],
@@ -246,7 +247,13 @@ class Reporter:
             self._told, self._next_line = updates, now + _LINE_EVERY
         self._folder.log(f"{found['state']}: {updates} updates, {found['releases']} releases", logging.DEBUG)
 
+    def status(self) -> Mapping[str, Any]:
+        """The status as it was said last."""
+        return self._status
+
     def _publish(self, changed: Mapping[str, Any]) -> None:
+        if changed.get("state", self._status["state"]) != self._status["state"]:
+            self._status["since"] = time.time()
         self._status |= changed
         self._folder.publish(self._status)
 
@@ -304,7 +311,8 @@ class Reporter:
             self._publish_end("failed", why)
 
     def _publish_end(self, state: str, why: str = "") -> None:
-        self._folder.publish({**self._status, "state": state, "why": why or None, "written": time.time()})
+        now = time.time()
+        self._folder.publish({**self._status, "state": state, "since": now, "why": why or None, "written": now})
 
 
 def _expiries(invitation: Invitation, certificate: Path | None) -> dict[str, str]:

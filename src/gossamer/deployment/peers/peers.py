@@ -43,6 +43,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram, SecureChannel
+from gossamer.deployment.peers.digest import MOST_VALUES, Digest
 from gossamer.deployment.peers.standing import HELLO_EVERY, LONGEST_HELLO, Peer, SparseLog, printable
 from gossamer.deployment.peers.standing import PeerSettings as PeerSettings
 from gossamer.deployment.peers.standing import PeerState as PeerState
@@ -69,14 +70,15 @@ from gossamer.version import __version__
 # whatever is sent anyhow. A frame is for the node's session (`protocol.messages`). A *word* is for whoever looks after
 # the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are three,
 # the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a message
-# of the run is long, which show whether such a message gets through before anything is charged.
+# of the run is long, which show whether such a message gets through before anything is charged. To those who watch the
+# federation a node says its digest in the place of a heartbeat.
 
 FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
 LONGEST_REASON = 80
 """Most characters of the reason that a heartbeat gives."""
 LARGEST_NOTE = 3 + 32 * MOST_LINKS + 256
 """Most bytes by which a note makes a payload longer."""
-_LARGEST_WORD = 1024
+_LARGEST_WORD = 4096
 _LENGTH = struct.Struct("<H")
 
 
@@ -137,7 +139,7 @@ class PeerProbe:
     size: int
 
 
-Word = Heartbeat | LinkCounters | Passed
+Word = Heartbeat | LinkCounters | Passed | Digest
 Content = Frame | Word | PeerProbe
 
 
@@ -181,7 +183,7 @@ def decode_content(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
         return PeerProbe(len(rest)), note
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
-    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=5)
+    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=MOST_VALUES)
     if not isinstance(word, Word):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")
     return word, note
@@ -225,6 +227,9 @@ class Peers:
         Counters of the messages between this node and a peer, for that peer.
     witnesses : Witnesses, optional
         Witnesses of this node's receipts and of its peers'.
+    digest : callable, optional
+        Digest of this node, for peers that watch it: they are told that instead of heartbeats, and nothing any longer
+        once they are gone.
     log : callable
         Takes a line about peers.
     warn : callable, optional
@@ -250,6 +255,7 @@ class Peers:
         contacts: Iterable[str] = (),
         counters: Callable[[str], LinkCounters] | None = None,
         witnesses: Witnesses | None = None,
+        digest: Callable[[], Digest] | None = None,
         log: Callable[[str], None] = lambda line: None,
         warn: Callable[[str], None] | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -259,7 +265,7 @@ class Peers:
         self._identity, self._entropy, self._began = identity, entropy, now
         self._counters, self._witnesses, self._kept_at = counters, witnesses, now
         self._say, self._warn, self._log, self._news = log, warn or log, SparseLog(warn or log), SparseLog(log)
-        self._finished = ""
+        self._finished, self._digest = "", digest
         self._peers = {member.name: Peer(member, settings, now) for member in members if member.name != me}
         for name in contacts:
             self._peer(name).contact = True
@@ -334,7 +340,7 @@ class Peers:
             peer.hear(now)
         if channel.session != before:
             peer.session_at = now
-        if self._counters is not None and channel.session != before:
+        if (self._counters or self._digest) and channel.session != before:
             peer.heartbeat_at = -math.inf  # who comes back has to hear at once what it may have forgotten
         frames = [frame for sealed in opened.plaintexts for frame in self._take(peer, sealed, now)]
         return frames, _addressed(sender, opened.answers)
@@ -361,6 +367,9 @@ class Peers:
             if not peer.contact:
                 continue
             self._tell_state(peer, now)
+            if self._digest is not None and peer.called(now) == "gone":
+                peer.contact = False  # until it says hello again
+                continue
             if peer.standing.quarantined(now):
                 continue
             if peer.has_session and now >= peer.heartbeat_at:
@@ -372,6 +381,11 @@ class Peers:
     def deadline(self) -> float | None:
         """The time at which `wake` is wanted next; None while there are no contacts."""
         return min((peer.due() for peer in self._peers.values() if peer.contact), default=None)
+
+    def hasten(self) -> None:
+        """Have the next heartbeats, or digests, leave at once."""
+        for peer in self._peers.values():
+            peer.heartbeat_at = -math.inf
 
     def finished(self, reason: str, but: Collection[str] = ()) -> None:
         """The node makes no more updates; contacts are told with every heartbeat from now on, the next one at once.
@@ -421,8 +435,11 @@ class Peers:
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
         words: list[Word] = [] if self._counters is None else [self._counters(peer.name)]
-        age = max(0.0, now - self._began)
-        words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished), __version__))
+        if self._digest is not None:
+            words.append(self._digest())
+        else:
+            age = max(0.0, now - self._began)
+            words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished), __version__))
         if peer.probe_came is not None:
             words.append(Passed(peer.probe_came))
             peer.probe_came = None
@@ -451,6 +468,8 @@ class Peers:
                 peer.counters = content
             case PeerProbe(size):
                 peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
+            case Digest():
+                peer.digest = content
             case Passed():
                 peer.passed, peer.probed_at = True, None
             case Heartbeat(_, finished, knows, version):

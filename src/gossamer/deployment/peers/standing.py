@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gossamer.deployment.channel.secure_channel import SecureChannel
+from gossamer.deployment.peers.digest import Digest
 from gossamer.errors import SpecError
 from gossamer.keys.invitations import Member
 from gossamer.protocol.session import LinkCounters
@@ -194,6 +195,8 @@ class PeerState:
         Whether it has answered a probe of this process.
     owes : float, optional
         Seconds since a probe that it has not answered; None while it owes no answer.
+    digest : Digest, optional
+        Digest that it said last, if it tells this node any.
     """
 
     state: StateName
@@ -206,6 +209,7 @@ class PeerState:
     passed: bool = False
     owes: float | None = None
     version: str = ""
+    digest: Digest | None = None
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -243,6 +247,8 @@ class Peer:
         Content of its last heartbeat.
     counters : LinkCounters or None
         Numbers that it has said of the messages between the two.
+    digest : Digest or None
+        Digest that it said last.
     passed : bool
         Whether it has answered a probe.
     probed_at, probe_at : float or None, float
@@ -270,6 +276,7 @@ class Peer:
     knows: bool = False
     version: str = ""
     counters: LinkCounters | None = None
+    digest: Digest | None = None
     passed: bool = False
     probed_at: float | None = None
     probe_at: float = -math.inf
@@ -317,7 +324,7 @@ class Peer:
         seconds = now - (self.began if self.heard is None else self.heard)
         if self.standing.quarantined(now):
             seconds = self.standing.until - now
-        same = {key: getattr(self, key) for key in ("contact", "finished", "knows", "passed", "version")}
+        same = {key: getattr(self, key) for key in ("contact", "finished", "knows", "passed", "version", "digest")}
         dropped, receipts = dict(self.standing.dropped), self.standing.disbelieved
         owes = None if self.probed_at is None else now - self.probed_at
         return PeerState(self.called(now), seconds, dropped=dropped, receipts=receipts, owes=owes, **same)

@@ -24,7 +24,7 @@ from gossamer.deployment.party.agreement import Agreed
 from gossamer.errors import CallerError
 from gossamer.experiment.specs.spec_file import read_spec, read_text, write_spec
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import InvitationError, parse_invitation, parse_signed
+from gossamer.keys.invitations import InvitationError, parse_invitation, parse_signed, read_signed
 from gossamer.keys.private_files import IdentityError
 from gossamer.runtimes.mqtt.broker import access_list
 
@@ -73,6 +73,7 @@ def test_every_file_is_where_the_module_says(tmp_path: Path) -> None:
         *("organiser.key", "authority.key", "authority.crt", "federation.yaml"),
         *(f"broker/{name}" for name in ("mosquitto.conf", "acl", "ca.crt", "broker.crt", "broker.key")),
         *(f"{party}/{name}" for party in ("a", "b", "server") for name in of_a_party),
+        *(f"overview/{name}" for name in ("federation.yaml", "identity.key", "tls.crt", "ca.crt")),
     }
 
 
@@ -80,10 +81,10 @@ def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     found(folder, spec=SPEC, parties=PARTIES, broker=BROKER)
     assert mode(folder) == 0o700
-    for party in ("a", "b", "server", "broker"):
+    for party in ("a", "b", "server", "broker", "overview"):
         assert mode(folder / party) == 0o700
     keys = sorted(folder.rglob("*.key"))
-    assert len(keys) == 6
+    assert len(keys) == 7
     assert {mode(path) for path in [*keys, folder / "broker" / "acl"]} == {0o600}
     others = [path for path in folder.rglob("*") if path.is_file() and path not in keys and path.name != "acl"]
     assert {mode(path) & 0o133 for path in others} == {0}  # nobody else writes them
@@ -268,9 +269,23 @@ def test_the_broker_listens_where_the_parties_go(tmp_path: Path) -> None:
         assert all(line.startswith("#") for line in lines[: lines.index(listener)])
 
 
-def test_the_access_list_has_all_members_and_nobody_else() -> None:
+def test_the_access_list_has_all_members_and_who_watches_and_nobody_else() -> None:
     founded = drafted()
-    assert founded.files["broker/acl"].decode() == access_list(founded.invitation.run, ["b", "a", "server"])
+    names = ["b", "a", "server", "overview"]
+    assert founded.files["broker/acl"].decode() == access_list(founded.invitation.run, names)
+
+
+def test_who_watches_has_the_key_of_the_invitation_and_is_no_member(tmp_path: Path) -> None:
+    founded = found(tmp_path, spec=SPEC, parties=PARTIES, broker=BROKER)
+    key = Identity.load(tmp_path / "overview" / "identity.key").public_key
+    for name in ("a", "b", "server"):
+        invitation = read_signed(tmp_path / name / "invitation.yaml")
+        assert invitation.overview == key
+        assert [member.name for member in invitation.members] == ["b", "a", "server"]
+    assert "overview" not in founded.made  # no party's key
+    certificate = x509.load_pem_x509_certificate((tmp_path / "overview" / "tls.crt").read_bytes())
+    assert certificate.public_key().public_bytes_raw() == key.raw  # type: ignore[union-attr]
+    assert certificate.subject.rfc4514_string() == "CN=overview"
 
 
 def test_the_brokers_certificate_is_for_its_host() -> None:
@@ -316,6 +331,7 @@ def test_which_hosts_are_this_machine() -> None:
         ({"parties": {"": 100}}, "a member's name to match"),
         ({"parties": {"server": 100}}, "server is the name of a server or a file here as well"),
         ({"parties": {"Server": 100}}, "Server is the name of a server"),
+        ({"parties": {"overview": 100}}, "overview is the name of a server or a file here"),
         ({"parties": {"broker": 100}}, "broker is the name of a server or a file here"),
         ({"parties": {"organiser.key": 100}}, "organiser.key is the name of a server or a file here"),
         ({"parties": {"a": 100, "A": 100}}, "a is the name of another party as well"),

@@ -19,7 +19,7 @@ from gossamer.cli import main
 from gossamer.deployment.founding.founding import Founded, SharedBroker, found, join, share
 from gossamer.errors import CallerError
 from gossamer.keys.identity import Identity
-from gossamer.keys.invitations import invite, read_signed
+from gossamer.keys.invitations import Member, invite, read_signed
 
 BROKER = "mqtts://broker.example.org:8883"
 SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"
@@ -68,6 +68,10 @@ def access(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+def everybody(one: Founded) -> list[Member]:
+    return [*one.invitation.members, *one.invitation.watchers]
+
+
 def refused(line: str, make: Callable[[], object]) -> None:
     with pytest.raises(CallerError, match=line) as caught:
         make()
@@ -84,7 +88,7 @@ def test_every_file_is_where_the_module_says(
         *(
             f"parties/{run}/{party}/{name}"
             for run, parties in runs.items()
-            for party in parties.split()
+            for party in [*parties.split(), "overview"]
             for name in ("ca.crt", "tls.crt")
         ),
     }
@@ -97,9 +101,9 @@ def test_parties_of_one_name_have_rights_in_their_own_run_alone(
 ) -> None:
     rights = access(tmp_path / "hub")
     assert set(rights) == {
-        f"CN={member.name},OU={each.invitation.run}" for each in (one, other) for member in each.invitation.members
+        f"CN={member.name},OU={each.invitation.run}" for each in (one, other) for member in everybody(each)
     }
-    members = {each.invitation.run: [member.name for member in each.invitation.members] for each in (one, other)}
+    members = {each.invitation.run: [member.name for member in everybody(each)] for each in (one, other)}
     for user, lines in rights.items():
         name, run = user.removeprefix("CN=").split(",OU=")
         assert lines == [
@@ -114,7 +118,7 @@ def test_certificates_are_for_the_members_keys_and_name_the_run(
     authority = certificate(tmp_path / "hub" / "broker" / "ca.crt")
     certificate(tmp_path / "hub" / "broker" / "broker.crt").verify_directly_issued_by(authority)
     for invitation in (one.invitation, other.invitation):
-        for member in invitation.members:
+        for member in (*invitation.members, *invitation.watchers):
             folder = tmp_path / "hub" / "parties" / invitation.run / member.name
             issued = certificate(folder / "tls.crt")
             issued.verify_directly_issued_by(authority)
@@ -152,7 +156,7 @@ def test_a_federation_that_comes_later_changes_nothing_of_the_others(
     assert {name for name in before if after[name] != before[name]} == {"broker/acl"}
     assert all(third.invitation.run in name for name in set(after) - set(before))
     assert access(tmp_path / "hub").items() > rights.items()
-    assert len(access(tmp_path / "hub")) == len(rights) + 3
+    assert len(access(tmp_path / "hub")) == len(rights) + 4
 
 
 def test_a_party_that_joins_a_federation_is_let_in(tmp_path: Path, one: Founded, shared: SharedBroker) -> None:

@@ -649,8 +649,8 @@ def test_a_word_is_no_frame_and_a_frame_no_word() -> None:
         decode_content(b"\x01" + encode_frame(FRAME), 100)
     with pytest.raises(MalformedMessage, match="at most 20 bytes"):
         decode_content(encode_content(FRAME), 20)
-    with pytest.raises(MalformedMessage, match="at most 1024 bytes, found 1100"):
-        decode_content(b"\x01GSM\x01" + bytes(1096), 5000)
+    with pytest.raises(MalformedMessage, match="at most 4096 bytes, found 4196"):
+        decode_content(b"\x01GSM\x01" + bytes(4192), 5000)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""``gossamer federation status``: how all parties of a federation are, in one table, the worst first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gossamer.cli.printing import print_json, say, table
+from gossamer.deployment.overview.watch import Statuses, Watch
+from gossamer.deployment.party.health import Severity, write_metrics
+
+_EVERY = 5.0  # seconds between two tables, where one is watched
+
+
+def status_command(options: argparse.Namespace) -> int:
+    """Show how the parties are; the worst of them gives the exit code."""
+    watch = Watch(options.dir, say, options.wait)
+    watch.open()
+    try:
+        watch.look(options.wait, until_heard=True)
+        while True:
+            code = _shown(options, watch.statuses())
+            if not options.watch:
+                return code
+            watch.look(_EVERY)
+    finally:
+        watch.close()
+
+
+def _shown(options: argparse.Namespace, found: Statuses) -> int:
+    code = max(Severity[status["level"].upper()] for status in found.values())
+    if options.prometheus is not None:
+        write_metrics(options.prometheus, found)
+    if options.json:
+        print_json(found) if not options.watch else print(json.dumps(found), flush=True)
+        return code
+    ordered = sorted(found.values(), key=lambda status: -Severity[status["level"].upper()])
+    if options.watch:
+        print(f"\n{time.strftime('%H:%M:%S')}")
+    said = [(one["level"].upper(), status["node"], one["text"]) for status in ordered for one in status["problems"]]
+    said.sort(key=lambda line: line[0] != Severity.CRITICAL.name)
+    print("\n".join(f"{level}: {name} {text}" for level, name, text in said) or Severity.OK.name)
+    now = time.time()
+    head = ("party", "level", "state", "since", "version", "updates", "releases", "peers", "heard")
+    print(table([head, *(_row(status, now) for status in ordered)]), flush=True)
+    for status in ordered:
+        if dropped := ", ".join(f"{count} {why}" for why, count in status["dropped"].items()):
+            say(f"dropped of {status['node']}: {dropped}")
+    return code
+
+
+def _row(status: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    name, level, state = status["node"], status["level"], status["state"]
+    if "version" not in status:
+        return (name, level, state, *["-"] * 6)
+    planned = status["planned_releases"]
+    releases = f"{status['releases']}{'' if planned is None else f' of {planned}'}"
+    peers = f"{status['up']} of {status['contacts']} up"
+    since, heard = _ago(now - status["since"]), _ago(status["heard"])
+    return (name, level, state, since, status["version"], str(status["updates"]), releases, peers, heard)
+
+
+def _ago(seconds: float) -> str:
+    """A time that has passed, in the unit that says it in one or two digits."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,121 @@
+"""Of whom a fault is, by what all parties say together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.reference.linked_peers import RUN
+
+from gossamer.deployment.overview.watch import judged
+from gossamer.deployment.party.health import exposition
+from gossamer.deployment.peers.digest import Digest, Late, Problem
+from gossamer.deployment.peers.standing import PeerState
+
+NOW = 1.7e9
+WELL = Digest("1", NOW, "running", NOW - 100, 12, 12, 30, 1, 1)
+
+
+def party(digest: Digest | None = WELL, state: Any = "up", seconds: float = 1.0) -> PeerState:
+    return PeerState(state, seconds, True, "", {}, digest=digest)
+
+
+def late(name: str, why: str = "", seconds: float = 40.0) -> Digest:
+    """A party to whom ``name`` is not there, so that it is alone."""
+    problem = Problem(2, "reach", f"no peer has acknowledged anything for 40 s: {name} ({why})")
+    return replace(WELL, up=0, late=(Late(name, "silent", seconds, why),), problems=(problem,))
+
+
+def levels(**parties: PeerState) -> dict[str, str]:
+    return {name: status["level"] for name, status in judged(parties, RUN, NOW).items()}
+
+
+def problem(name: str, **parties: PeerState) -> dict[str, str]:
+    (found,) = judged(parties, RUN, NOW)[name]["problems"]
+    return dict(found)
+
+
+def test_parties_that_are_well() -> None:
+    found = judged({"a": party(), "server": party()}, RUN, NOW)
+    assert [(one["level"], one["state"], one["problems"]) for one in found.values()] == [("ok", "running", [])] * 2
+    assert 'gossamer_node_level{store="a",node="a"' in exposition(found)
+
+
+def test_who_waits_for_a_party_that_is_gone_is_not_red() -> None:
+    """The fault is that of the party that is gone; others say what follows from it."""
+    silent, waits = party(None, "never heard", 60.0), party(late("b"))
+    assert levels(a=waits, b=silent) == {"a": "warning", "b": "critical"}
+    assert problem("b", a=waits, b=silent)["kind"] == "silence"
+    assert "nor by a" in problem("b", a=waits, b=silent)["text"]
+    assert problem("a", a=waits, b=silent)["text"].startswith("for the fault of b: ")
+
+
+def test_who_waits_for_a_party_that_failed_is_not_red() -> None:
+    failed = replace(WELL, state="failed", problems=(Problem(2, "process", "failed: the disk is full"),))
+    assert levels(a=party(late("b")), b=party(failed, "gone", 500.0)) == {"a": "warning", "b": "critical"}
+
+
+def test_two_who_do_not_reach_each_other_are_both_red() -> None:
+    """Neither has a fault of its own, so the way between them has: nothing is said away."""
+    unknown = "does the broker, and all on the way to it, pass messages of 1000 bytes?"
+    assert levels(a=party(late("b", unknown)), b=party(late("a", unknown))) == {"a": "critical", "b": "critical"}
+
+
+@pytest.mark.parametrize(
+    "why", ["not allowed: the broker's access list", "too large: a message has", "not acknowledged"]
+)
+def test_whom_the_broker_refuses_is_red_and_not_who_waits_for_it(why: str) -> None:
+    assert levels(a=party(late("b", why)), b=party(late("a"))) == {"a": "critical", "b": "warning"}
+
+
+def test_who_is_told_that_another_is_not_there_is_not_red() -> None:
+    gone = party(late("b", "b is not connected to the broker, or may receive nothing there"))
+    assert levels(a=gone, b=party(None, "never heard", 60.0)) == {"a": "warning", "b": "critical"}
+
+
+def test_who_is_not_heard_and_missed_by_nobody_may_forbid_it() -> None:
+    quiet = party(None, "never heard", 60.0)
+    assert problem("b", a=party(), b=quiet) == {
+        "level": "warning",
+        "kind": "silence",
+        "text": "not heard for 60 s, and not since it was called, and nobody misses it: it has finished or its policy "
+        "forbids this (overview: no), or the broker's access list is older than this federation's papers",
+    }
+
+
+def test_nobody_is_missed_before_they_can_have_answered() -> None:
+    assert levels(a=party(None, "never heard", 3.0)) == {"a": "warning"}
+    assert levels(a=party(None, "never heard", 60.0)) == {"a": "critical"}
+
+
+def test_who_was_heard_and_fell_silent() -> None:
+    """What it said last of others is not so any longer."""
+    found = judged({"a": party(late("b"), "silent", 50.0), "b": party()}, RUN, NOW)
+    assert (found["a"]["level"], found["a"]["peers"], found["a"]["state"]) == ("warning", {}, "not heard")
+    assert levels(a=party(WELL, "silent", 50.0), b=party(late("a"))) == {"a": "critical", "b": "warning"}
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_whose_part_is_over_is_not_missed(state: str) -> None:
+    over = party(replace(WELL, state=state), "gone", 5000.0)
+    assert levels(a=over, b=party()) == {"a": "ok", "b": "ok"}
+
+
+@pytest.mark.parametrize(("off", "words"), [(300.0, "300 s ahead"), (-86400.0, "86400 s behind")])
+def test_a_clock_that_is_off(off: float, words: str) -> None:
+    """A clock that stopped goes on to be late; the process goes by its steady clock, so it runs."""
+    found = problem("a", a=party(replace(WELL, time=NOW + off - 1.0)), b=party())
+    assert (found["level"], found["kind"]) == ("critical", "clock")
+    assert words in found["text"]
+
+
+def test_the_party_of_another_version_is_named_and_no_other() -> None:
+    other = party(replace(WELL, version="2"))
+    assert levels(a=party(), b=other, c=party()) == {"a": "ok", "b": "warning", "c": "ok"}
+    assert problem("b", a=party(), b=other, c=party())["text"] == "runs gossamer 2, and others 1"
+
+
+def test_a_party_whose_certificate_has_expired() -> None:
+    found = judged({"a": party(None, "never heard", 60.0), "b": party()}, RUN, NOW, ["a"])
+    assert [(one["level"], one["kind"]) for one in found["a"]["problems"]] == [("critical", "papers")]
