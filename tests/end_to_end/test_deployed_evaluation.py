@@ -252,6 +252,7 @@ def test_all_held_out_rows_of_a_person_are_covered(of_persons: LocalFederation, 
         assert evaluated(folder, held, host)["private_evaluation"]["figures"]
         assert held.test is not None
         proved = held.guarantees[1]["held_out"]
+        assert held.agreed.prepared.dataset.declaration.person == "patient"  # so intervals of its model go by persons
     assert proved.unit == "person with at most 3 held-out examples"
     assert any("which each party has checked of its own" in line for line in proved.assumptions)
 

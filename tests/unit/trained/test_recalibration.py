@@ -96,6 +96,22 @@ def test_the_command_makes_probabilities_right(run: Path, capsys: pytest.Capture
     assert read_model(out)[0].recalibration == (document["intercept"], document["slope"])
 
 
+def test_a_change_that_noise_may_have_made_is_said_and_flattering_rows_too(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, kept = run.parent / "right", run / "evaluation.json"
+    assert main(["recalibrate", str(run), "--out", str(out)]) == 0
+    assert "noise may have made this change" not in capsys.readouterr().err
+    assert main(["evaluate", str(out), str(run.parent / "wards.csv")]) == 0
+    assert "trained on most of its rows" in capsys.readouterr().err
+    found = json.loads(kept.read_text())
+    for part in found["parties"].values():
+        part["noise"] *= 20
+    kept.write_text(json.dumps(found))
+    assert main(["recalibrate", str(run), "--out", str(run.parent / "noisy")]) == 0
+    assert "noise may have made this change: from -" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "run", [{"name": "softmax"}, {"name": "mlp", "l2": 0.0}], ids=["softmax", "mlp"], indirect=True
 )

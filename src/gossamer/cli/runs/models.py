@@ -24,6 +24,8 @@ from gossamer.trained.card import ARRAYS, FILE, Card, rebuilt, saved
 from gossamer.trained.model import TARGETS, Predictions, export_model, load_model
 from gossamer.trained.recalibration import Recalibration
 
+SPEC = "spec.yaml"
+
 
 def predict_command(options: argparse.Namespace) -> int:
     """Predict, a line a row."""
@@ -128,7 +130,7 @@ _FLATTERED = (
 def _trained_on(results: Path, data: Path) -> bool:
     """Whether the spec beside the model, which is public, names this very file."""
     try:
-        spec = read_spec((_folder(results) or results) / "spec.yaml")
+        spec = read_spec((_folder(results) or results) / SPEC)
         return spec.dataset.path is not None and spec.dataset.path.samefile(data)
     except (OSError, CallerError):
         return False
@@ -203,9 +205,20 @@ def recalibrate_command(options: argparse.Namespace) -> int:
         raise CallerError(f"{model.place}: expected a model of the run of which parties released, found another's")
     document = {"folder": str(options.out), **found._asdict(), "missing": released.missing}
     _write(options.out, card, saved(vector, card), "recalibration.json", document)
+    if (spec := (_folder(model.place) or model.place) / SPEC).is_file():
+        write_own(options.out / SPEC, spec.read_text(encoding="utf-8"))  # it says which rows flatter this model, too
+    intercept = released.summary()["figures"]["calibration_intercept"]
+    if found.slope == 1 and intercept["low"] <= 0 <= intercept["high"]:
+        warn([_BY_NOISE.format(**intercept)])
     said = f"Log odds are now {found.slope:.4g} times what they were, and {found.intercept:+.4g}."
     missing = f"\nWithout {', '.join(released.missing)}, whose part is missing." if released.missing else ""
     return answered(options, document, f"{said}{missing}\nModel: {options.out}")
+
+
+_BY_NOISE = (
+    "noise may have made this change: from {low:+.2f} to {high:+.2f} all fits what was released, and 0, which changes "
+    "nothing, is among these; predictions may well be nearer the truth as they were"
+)
 
 
 def check_new(out: Path) -> None:

@@ -144,7 +144,7 @@ def write_party_file(
     return shard_settings(dataset)
 
 
-_SHARDS, _OF_TABLES = "-shards", ("columns", "scale", "csv", "missing_marks", "drop_unlabelled")
+_SHARDS, _OF_TABLES = "-shards", ("columns", "scale", "csv", "missing_marks", "drop_unlabelled", "owner", "person")
 
 
 def shard_settings(dataset: Dataset) -> DatasetSettings:
