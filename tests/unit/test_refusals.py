@@ -9,12 +9,20 @@ import pytest
 import gossamer
 from gossamer.algorithms.clients.settings import Masking
 from gossamer.algorithms.table import OWN
+from gossamer.data.columns import Column
+from gossamer.data.settings import DatasetSettings
 from gossamer.experiment.specs.spec import ComputeSettings, Experiment
 from gossamer.files import words_beside
 
 _ROOT = Path(gossamer.__file__).parent
 _MODULES = [path for path in sorted(_ROOT.rglob("*.py")) if "refusals(__file__" in path.read_text("utf-8")]
-_OTHERS = {*Experiment.model_fields, *ComputeSettings.model_fields, *Masking.model_fields}
+_OTHERS = {
+    *Experiment.model_fields,
+    *ComputeSettings.model_fields,
+    *Masking.model_fields,
+    *DatasetSettings.model_fields,
+    *Column.model_fields,
+}
 _KNOWN = {name for one in OWN.values() for name in (*dir(one.Settings), *one.Settings.model_fields)}
 
 

@@ -5,6 +5,7 @@ All constants are public: nothing here is learnt from cells.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from gossamer.data.dates import NAMES, Part, as_date, check_format, days_of, in_days
 from gossamer.errors import DataError, SpecError, failing_as
-from gossamer.files import read_text
+from gossamer.files import read_text, refusals
 from gossamer.section import Section
 from gossamer.strict_yaml import load_yaml
 
@@ -302,35 +303,35 @@ class Column(ScaleConstants):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Column:
-        if (self.kind == "category") != (self.categories is not None):
-            raise ValueError("a category needs its categories, such as [female, male], and no other kind has them")
-        if not self.is_number and self._constants:
-            raise ValueError(
-                f"{' and '.join(self._constants)} are for numbers, and this is a {self.kind}; leave them out"
-            )
-        if self.categories is not None and len(set(self.categories)) < len(self.categories):
-            raise ValueError(f"categories must all differ, found {list(self.categories)}")
-        if both := set(self.missing_marks or ()) & set(self.categories or ()):
-            raise ValueError(f"missing_marks has {sorted(both)[0]!r}, which is one of the categories; leave one out")
-        if self.missing is not None:
-            object.__setattr__(self, "missing", self._checked(self.missing))
-        if self.was_empty and self.missing is None and (self.is_number or self.kind != "date"):
-            raise ValueError("was_empty goes with what an empty cell is read as; give missing, too")
-        self._check_dates()
+        if self.kind == "category" and self.missing is not None:
+            object.__setattr__(self, "missing", _text(self.missing))
+        texts, dated, missing = self.categories or (), self.kind == "date", self.missing
+        said, number = missing is not None, None if isinstance(missing, bool | str) else missing
+        both = sorted({*texts} & {*(self.missing_marks or ())})
+        foreign = [key for key in ("since", "format", "parts") if getattr(self, key) is not None]
+        constants = [key for key in ("range", "mean", "deviation") if getattr(self, key) is not None]
+        low, high = self.range or (-math.inf, math.inf)
+        rules = {
+            "categories": (self.kind == "category") != (self.categories is not None),
+            "constants": not self.is_number and constants,
+            "twice": len(set(texts)) < len(texts),
+            "marks": both,
+            "missing_truth": said and self.kind == "boolean" and not isinstance(missing, bool),
+            "missing_category": said and texts and missing not in texts,
+            "missing_part": said and dated and not self.is_number,
+            "missing_number": said and self.is_number and number is None,
+            "missing_outside": self.is_number and number is not None and not low <= number <= high,
+            "was_empty": self.was_empty and not said and (self.is_number or not dated),
+            "dates": not dated and foreign,
+            "parts": len(set(self.of_dates)) < len(self.of_dates),
+            "since": dated and self.is_number and self.since is None,
+        }
+        found = {"both": both, "foreign": foreign, "listed": [*texts], "parts": [*self.of_dates]}
+        said_as = {"constants": " and ".join(constants), "texts": ", ".join(texts)}
+        unit = "number of days" if dated else "number"
+        for problem in refusals(__file__, rules, s=self, unit=unit, **found, **said_as):
+            raise ValueError(problem)
         return self
-
-    def _check_dates(self) -> None:
-        if self.kind != "date":
-            for key in ("since", "format", "parts"):
-                if getattr(self, key) is not None:
-                    raise ValueError(f"{key} is for dates, and this is a {self.kind}; leave it out, or say kind: date")
-        elif len(set(self.of_dates)) < len(self.of_dates):
-            raise ValueError(f"parts must all differ, found {list(self.of_dates)}")
-        elif self.is_number and self.since is None:
-            raise ValueError(
-                "days need a range of dates, such as [2015-01-01, 2024-12-31], or a date or a column of dates that "
-                "they are counted since"
-            )
 
     @property
     def of_dates(self) -> tuple[Part, ...]:
@@ -351,30 +352,6 @@ class Column(ScaleConstants):
     def other(self) -> str | None:
         """The column that days are counted from, if it is one."""
         return self.since if self.start is None else None
-
-    @property
-    def _constants(self) -> list[str]:
-        return [key for key in ("range", "mean", "deviation") if getattr(self, key) is not None]
-
-    def _checked(self, missing: bool | float | str) -> bool | float | str:
-        """Return what an empty cell is read as, if such a cell could say it."""
-        if self.kind == "boolean":
-            if not isinstance(missing, bool):
-                raise ValueError(f"missing must be true or false, as the column is boolean, found {missing!r}")
-            return missing
-        if self.categories is not None:
-            if (text := _text(missing)) not in self.categories:
-                raise ValueError(f"missing must be one of the categories {', '.join(self.categories)}, found {text!r}")
-            return text
-        if not self.is_number:
-            raise ValueError("missing is a number of days, and parts has none; leave it out: an empty cell has no part")
-        if isinstance(missing, bool | str):
-            kind = "number of days" if self.kind == "date" else "number"
-            raise ValueError(f"missing must be a {kind}, as the column's values are, found {missing!r}")
-        if self.range is not None and not self.range[0] <= missing <= self.range[1]:
-            low, high = self.range
-            raise ValueError(f"missing must be in the range from {low:g} to {high:g}, found {missing:g}")
-        return missing
 
     def names(self, name: str) -> tuple[str, ...]:
         """Names of the features of a column called ``name``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,6 +20,7 @@ from gossamer.data.columns import (
     read_columns,
 )
 from gossamer.errors import SpecError
+from gossamer.files import refusals
 from gossamer.mistakes import place, said
 from gossamer.section import Section
 
@@ -302,85 +304,51 @@ class DatasetSettings(Section):
     def _fits_together(self) -> DatasetSettings:
         if self.columns is not None and self.scale is None:
             object.__setattr__(self, "scale", DeclaredScale())
-        for problem in (
-            *self._problems_of_features(),
-            *self._problems_of_columns(),
-            *self._problems_of_scales(),
-            *self._problems_of_drawn(),
-        ):
+        for problem in self._problems():
             raise ValueError(problem)
         return self
 
-    def _problems_of_features(self) -> Iterator[str]:
-        features, columns = self.features, self.named
-        if isinstance(features, tuple) and columns is None:
-            if min(size for size in features if isinstance(size, int)) < 1:
-                yield f"features must be positive sizes such as [1, 28, 28], found {list(features)}"
-        elif isinstance(features, tuple) and columns is not None:
-            if len(set(columns)) < len(features):
-                yield f"features must be sizes, or different names of columns, found {list(features)}"
-            if isinstance(self.target, int) and self.name == IN_MEMORY:
-                yield "arrays have no columns to name; leave features out, and give gs.Data feature_names="
-            if self.ignore:
-                yield "features names the columns, so that others are left out already; leave ignore out"
-            if isinstance(self.target, int):
-                yield "features names columns, so that their order is free; name the target's column as well"
-
-    def _problems_of_columns(self) -> Iterator[str]:
-        if self.columns is None:
-            if isinstance(self.scale, DeclaredScale):
-                yield "scale: declared takes the constants of columns, and there are none; declare columns"
-            if isinstance(self.scale, PrivateScale):
-                yield "scale: private is for numbers among columns, and there are none; declare columns"
-            return
-        if self.name == IN_MEMORY:
-            yield "columns is about files, and data= gives arrays; leave it out, and scale the arrays by public numbers"
-        for key in ("features", "ignore", "divide_by"):
-            if getattr(self, key) not in (None, ()):
-                yield f"columns says which columns are features and how they are scaled; leave {key} out"
-        if isinstance(self.scale, ConstantScale):
-            yield "columns have constants of their own; say scale: declared, none or private, or leave it out"
-        if isinstance(self.columns, Path):
-            return
-        for key in ("target", "owner", "person"):
-            if getattr(self, key) in self.columns:
-                yield f"columns has {getattr(self, key)!r}, which is no feature but the {key}; leave it out"
-        if isinstance(self.target, int) and not (self.csv is not None and self.csv.header is False):
-            yield "columns names columns, so that their order is free; name the target's column as well"
-        names = feature_names(self.columns)
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            yield f"columns makes two features called {twice!r}; rename a column"
-
-    def _problems_of_scales(self) -> Iterator[str]:
-        if self.target_range is not None and self.task != "regression":
-            yield "target_range is for targets that are numbers; say task: regression, or leave it out"
-        labels = tuple(map(str, self.labels or ()))
-        if self.prevalence is not None and len(labels) != 2:
-            yield "prevalence is the share of the second of two labels; name both under labels, or leave it out"
-        elif (
-            self.prevalence is not None
-            and self.labels
-            and list(map(str, self.positive or ())) not in ([], [str(self.labels[1])])
-        ):
-            yield "prevalence is the share of the second of two labels, and positive names another; leave positive out"
-        if isinstance(self.scale, PrivateScale) and (self.normalise != "none" or self.layout == "sparse"):
-            yield "scale: private is for dense features as they are; leave normalise and layout out"
-        if isinstance(self.scale, ConstantScale) and self.divide_by is not None:
-            yield "scale and divide_by both scale features; leave one of them out"
-
-    def _problems_of_drawn(self) -> Iterator[str]:
-        if self.name != GENERATED and self.synthetic is not None:
-            yield f"synthetic is for {GENERATED}, but this data set is {self.name!r}; leave it out"
-        if self.name == GENERATED and self.task != "regression":
-            yield f"{GENERATED} has real targets, so its task is regression; leave task out"
-        given = type(self).model_fields if self.name == GENERATED else {}
-        for key in sorted(set(given) - {"name", "task", "synthetic"}):
-            if getattr(self, key) != given[key].default:
-                yield (
-                    f"{key} does not apply to {GENERATED}, which is drawn as synthetic says; leave it out, or give "
-                    "your own data another name"
-                )
+    def _problems(self) -> Iterator[str]:
+        named, scale, labels = self.named, self.scale, list(map(str, self.labels or ()))
+        features = [*self.features] if isinstance(self.features, tuple) else []
+        shape = [size for size in features if isinstance(size, int)]
+        columns = self.columns if isinstance(self.columns, dict) else {}
+        by_place, in_memory, drawn = isinstance(self.target, int), self.name == IN_MEMORY, self.name == GENERATED
+        other = [key for key in ("features", "ignore", "divide_by") if getattr(self, key) not in (None, ())]
+        roles = {key: name for key in ("target", "owner", "person") if (name := getattr(self, key)) in columns}
+        twice = [name for name, times in Counter(feature_names(columns)).items() if times > 1]
+        fields = type(self).model_fields
+        own = [
+            key
+            for key in sorted({*fields} - {"name", "task", "synthetic"})
+            if getattr(self, key) != fields[key].default
+        ]
+        rules = {
+            "sizes": named is None and shape and min(shape) < 1,
+            "names": named is not None and len(set(named)) < len(features),
+            "names_of_arrays": named is not None and by_place and in_memory,
+            "ignored": named is not None and self.ignore,
+            "target_of_features": named is not None and by_place,
+            "declared_of_none": self.columns is None and isinstance(scale, DeclaredScale),
+            "private_of_none": self.columns is None and isinstance(scale, PrivateScale),
+            "columns_of_arrays": self.columns is not None and in_memory,
+            "other_key": self.columns is not None and other,
+            "constants": self.columns is not None and isinstance(scale, ConstantScale),
+            "role": roles,
+            "target_of_columns": columns and by_place and not (self.csv is not None and self.csv.header is False),
+            "twice": twice,
+            "target_range": self.target_range is not None and self.task != "regression",
+            "prevalence": self.prevalence is not None and len(labels) != 2,
+            "positive": self.prevalence is not None and self.positive and [*map(str, self.positive)] != labels[1:],
+            "private_of_sparse": isinstance(scale, PrivateScale)
+            and (self.normalise != "none" or self.layout == "sparse"),
+            "two_scales": isinstance(scale, ConstantScale) and self.divide_by is not None,
+            "synthetic": not drawn and self.synthetic is not None,
+            "task_of_drawn": drawn and self.task != "regression",
+            "key_of_drawn": drawn and own,
+        }
+        found = {"features": features, "other": other, "roles": [*roles.items()], "twice": twice, "own": own}
+        return refusals(__file__, rules, s=self, **found)
 
     @model_validator(mode="before")
     @classmethod
