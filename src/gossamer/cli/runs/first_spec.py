@@ -35,7 +35,7 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec import resolved
 from gossamer.experiment.specs.spec_draft import Draft, draft, texts_in, unscaled, with_settings
 from gossamer.experiment.specs.spec_file import read_text
-from gossamer.files import replaced
+from gossamer.files import refusals, replaced, words_beside
 from gossamer.mistakes import place, said
 from gossamer.trained.about import AboutSettings
 
@@ -43,6 +43,7 @@ _SHOWN, _NAMED, _FEW = 12, 3, 50
 """Most texts of a column that are shown, most of them that an error names, and rows of an owner that are few."""
 UNKNOWN = "unknown"
 """Category of empty cells that are read as no other."""
+_WORDS = words_beside(__file__)
 
 
 def new_command(options: argparse.Namespace) -> int:
@@ -94,15 +95,17 @@ class _Asking:
     asked: bool
     lacking: list[str] = field(default_factory=list)
 
-    def __call__(self, words: str, lacking: str, take: Callable[[str], object]) -> bool:
-        """Ask in these words until there is an answer that ``take`` takes without a `CallerError`; whether it was.
+    def __call__(self, name: str, take: Callable[[str], object], /, *, needed: bool = True, **named: object) -> bool:
+        """Ask the question ``name`` until there is an answer that ``take`` takes without a `CallerError`.
 
-        What is ``lacking`` without one is empty where there is a default.
+        Whether it was asked. Elsewhere, what is lacking without an answer that is ``needed`` is noted; ``named`` are
+        values that stand in the words.
         """
+        question = _WORDS[name]
         if not self.asked:
-            self.lacking += [lacking] * bool(lacking)
+            self.lacking += [question["lacking"].format(**named)] if needed and "lacking" in question else []
             return False
-        *before, last = words.split("\n")
+        *before, last = question["ask"].format(**named).split("\n")
         for line in before:
             say(line)
         while True:
@@ -132,14 +135,9 @@ def _yes(take: Callable[[bool], object]) -> Callable[[str], object]:
 def _introduction(looked: Looked) -> str:
     columns = ", ".join(name or "''" for name in looked.columns)
     table = f"{looked.path}: {counted(looked.rows, 'row', form=',')}, columns {columns}."
-    how = (
-        "The spec is public, so answer from what is known without these rows. 'same' declares the texts that are "
-        "shown; '-' leaves a column out, such as a number that only names a row; 'marks -9,999' says that such cells "
-        "say nothing; 'mean 80,15' is a published mean and deviation. Ctrl-C stops, and nothing is written."
-    )
-    if any(column.empty for column in looked.columns.values()):
-        how += f" A cell counts as empty if nothing is in it, or one of {', '.join(sorted(MISSING - {''}))}."
-        how += " 'flag 90' reads such a cell as 90, and has a further feature say that it was empty."
+    words = _WORDS["introduction"]
+    empty = any(column.empty for column in looked.columns.values())
+    how = " ".join([words["ask"], words["empty"].format(marks=", ".join(sorted(MISSING - {""})))][: 1 + empty])
     return f"{wrapped(table)}\n{wrapped(how)}"
 
 
@@ -164,27 +162,19 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked, ask: _Aski
         return take
 
     if given["target"] is None:
-        lacking = f"--target: expected the column to be predicted, found none; name one of {', '.join(names)}"
-        if not ask("Which column is to be predicted?", lacking, role("target")):
+        if not ask("target", role("target"), names=", ".join(names)):
             return
         if given["owner"] is None:
-            words = "Which says whose row it is? (Enter: none, all rows are one party's)"
-            ask(words, "", role("owner"))
+            ask("owner", role("owner"))
     repeated = [name for name, column in names.items() if name not in given.values() and column.repeats]
     several = [name for name in repeated if _may_be_persons(name, names[name], found)]
     rows = [] if options.rows_per_person is None else [options.rows_per_person]
     if repeated and not rows and given["person"] is None:
         hint = f"; {', '.join(several)} may" if several else ""
-        words = f"Which says which person a row is about? (Enter: none, each row is another person{hint})"
-        unsaid = several and (
-            f"{several[0]}: it repeats, as the names of persons do who have several rows, and the budget would be of "
-            f"one row; say {flag('person', several[0])} --rows-per-person M, or --rows-per-person 1 if nobody has two"
-        )
-        ask(words, unsaid or "", role("person"))
+        says = {"several": several, "flag": flag("person", several[0]) if several else ""}
+        ask("person", role("person"), needed=bool(several), hint=hint, **says)
     if given["person"] is not None and not rows:
-        words = "How many rows has one person at most, as is known without these rows?"
-        lacking = "--person: say the most rows that one person has, too, with --rows-per-person M"
-        ask(words, lacking, lambda answer: rows.append(_count(answer)))
+        ask("rows", lambda answer: rows.append(_count(answer)))
     found.target, found.owner, found.person = given["target"] or "", given["owner"], given["person"]
     found.rows_per_person = rows[0] if rows else 1
     for what, name in found.roles.items():
@@ -227,27 +217,20 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked, ask: _As
     if options.labels is not None:
         found.labels = labels_of("--labels", options.labels)
         if len(found.labels) == 2 and options.prevalence is None:
-            words = f"How common is {found.labels[1]}, as is known without these rows, such as 0.08? (Enter: not known)"
-            ask(words, "", lambda answer: setattr(options, "prevalence", _share(answer)))
-    of_target = found.columns.get(target)
-    if of_target is not None and options.labels is not None:
-        raise CallerError(f"{target} is the target's column, and has classes; declare nothing else of it")
-    if of_target == "boolean" or texts_in(of_target):
-        raise CallerError(
-            f"{target} is the target's column, a number with --regression; declare its range: "
-            f"{flag('range', target, 'LOW..HIGH')}"
-        )
+            ask("prevalence", lambda answer: setattr(options, "prevalence", _share(answer)), label=found.labels[1])
+    of_target, ranged = found.columns.get(target), flag("range", target, "LOW..HIGH")
+    rules = {
+        "declared_classes": of_target is not None and options.labels is not None,
+        "declared_texts": of_target == "boolean" or texts_in(of_target),
+    }
+    for problem in refusals(__file__, rules, target=target, flag=ranged):
+        raise CallerError(problem)
     if of_target is None and options.regression and column.numbers:
-        words = "  range in which most such values lie, such as 80..200:"
-        lacking = (
-            f"{target} has no range ({flag('range', target, 'LOW..HIGH')}: from where to where targets mostly lie)"
-        )
-        ask(words, lacking, lambda answer: declare(found, "range", target, answer))
+        ask("range", lambda answer: declare(found, "range", target, answer), target=target, flag=ranged)
     gaps = column.read(found.marks, list(map(str, found.labels)))
     if gaps.empty and not found.drop_unlabelled:
-        words = f"{target}: {_empty(gaps)}\n  leave such rows out? (yes, no)"
-        lacking = f"{target} has {_empty(gaps)}; leave such rows out (--drop-unlabelled)"
-        ask(words, lacking, _yes(lambda yes: setattr(found, "drop_unlabelled", yes)))
+        take = _yes(lambda yes: setattr(found, "drop_unlabelled", yes))
+        ask("unlabelled", take, target=target, empty=_empty(gaps))
     for name in looked.columns:
         if name in found.roles.values():
             continue
@@ -265,16 +248,13 @@ def _about(found: Draft, options: argparse.Namespace, ask: _Asking) -> None:
             known = ", ".join(AboutSettings.model_fields)
             raise CallerError(f"--about: expected KEY=TEXT with one of {known}, found {shortened(text)}; correct it")
         found.about[key] = words.strip()
-    for key, words in _ABOUT.items():
+    for key in ("purpose", "limits", "persons"):
         if key not in found.about:
 
             def take(answer: str, key: str = key) -> None:
                 found.about |= {key: answer} if answer else {}
 
-            ask(f"{words} (Enter: not said)", "", take)
-
-
-_ABOUT = {"purpose": "What is the model for?", "limits": "What is it not for?", "persons": "Whose data are these?"}
+            ask(key, take)
 
 
 def _classes(found: Draft, options: argparse.Namespace, column: LookedAt, ask: _Asking) -> None:
@@ -288,8 +268,8 @@ def _classes(found: Draft, options: argparse.Namespace, column: LookedAt, ask: _
             labels_of(target, text)
             options.labels = text
 
-    words = f"classes, with commas{_same(column)}{' (Enter: none, it is a number)' if number else ''}"
-    ask(f"{target}: {_seen(column)}\n  {words}:", f"{target} has no classes (--labels A,B, or --regression)", take)
+    none = " (Enter: none, it is a number)" if number else ""
+    ask("classes", take, target=target, seen=_seen(column), same=_same(column), none=none)
 
 
 def _kind(found: Draft, name: str, looked: Looked, ask: _Asking) -> bool:
@@ -327,9 +307,9 @@ def _kind(found: Draft, name: str, looked: Looked, ask: _Asking) -> bool:
         )
     else:
         words = f"categories, with commas{_same(column)}, or - to leave it out"
-    lacking = "" if (what := doubt(name, column)) is None else f"{name} {what}, or {flag('drop', name)})"
-    gaps = f"; {_empty(column)}" if column.empty else ""
-    return ask(f"{name}: {_seen(column)}{gaps}\n  {words}:", lacking, take)
+    what, gaps = doubt(name, column), f"; {_empty(column)}" if column.empty else ""
+    told = {"doubt": what, "drop": flag("drop", name)}
+    return ask("column", take, needed=what is not None, name=name, seen=_seen(column), gaps=gaps, words=words, **told)
 
 
 def _missing(found: Draft, name: str, ask: _Asking) -> None:
@@ -353,19 +333,19 @@ def _missing(found: Draft, name: str, ask: _Asking) -> None:
     how = "as true or as false?" if kind == "boolean" else how
     if texts_in(kind):
         how = f"as which category (Enter: {UNKNOWN}, one of its own)?"
-    lacking = f"{name} has empty cells ({flag('missing', name, 'VALUE')}, or {flag('drop', name)})"
-    ask(f"  read an empty cell of {name} {how}", lacking, take)
+    ask("missing", take, name=name, how=how, missing=flag("missing", name, "VALUE"), drop=flag("drop", name))
 
 
 def _apart(found: Draft, looked: Looked, name: str, mark: str, ask: _Asking) -> None:
     """Ask whether a number that stands apart says nothing."""
-    what = f"{name}: {mark} stands apart from all else in it, as a mark for 'not measured' does"
     if name == found.target:
-        raise CallerError(f"{what}; leave such rows out, or say {flag('range', name, 'LOW..HIGH')} with {mark} in it")
-    marked, value = flag("missing-marks", name, mark), flag("missing", name, "VALUE")
-    lacking = f"{what}; say {marked} {value} if it is one, and {flag('missing-marks', name, '')} if not"
-    words = f"{name}: {mark} stands apart from all else in it. Does it say that nothing is known? (yes, no)"
-    ask(words, lacking, _yes(lambda yes: found.column_marks.update({name: [mark] if yes else []})))
+        raise CallerError(
+            f"{name}: {mark} stands apart from all else in it, as a mark for 'not measured' does; leave such rows out, "
+            f"or say {flag('range', name, 'LOW..HIGH')} with {mark} in it"
+        )
+    marked = f"{flag('missing-marks', name, mark)} {flag('missing', name, 'VALUE')}"
+    take = _yes(lambda yes: found.column_marks.update({name: [mark] if yes else []}))
+    ask("mark", take, name=name, mark=mark, marked=marked, unmarked=flag("missing-marks", name, ""))
     if found.read(name, looked.columns[name]).empty and name not in found.missing:
         _missing(found, name, ask)
 
@@ -376,19 +356,18 @@ def _same(column: LookedAt) -> str:
 
 def _covering(answer: str, column: LookedAt, remedy: str) -> str:
     """Texts that were answered, which have to cover those that are there; ``same`` takes these."""
-    if not answer:
-        raise CallerError(f"expected texts with commas between them, found no answer; {remedy}")
-    if answer == "same":
-        if column.many:
-            raise CallerError(f"there are too many different texts to declare them all; {remedy}")
-        if min(column.texts.values(), default=0) < 2:
-            raise CallerError(f"some are those of a single row, which may say who it is; {remedy} that there can be")
-        return ",".join(f'"{text}"' for text in sorted(column.texts))
-    if others := sorted(column.texts.keys() - set(texts_of(answer))):
-        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-        named = ", ".join(map(repr, others[:_NAMED]))
-        raise CallerError(f"rows have {named}{more} too, and what is not declared is refused; {remedy}")
-    return answer
+    others = sorted(column.texts.keys() - set(texts_of(answer)))
+    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    named, same = ", ".join(map(repr, others[:_NAMED])) + more, answer == "same"
+    rules = {
+        "no_answer": not answer,
+        "many": same and column.many,
+        "single": same and min(column.texts.values(), default=0) < 2,
+        "others": not same and others,
+    }
+    for problem in refusals(__file__, rules, remedy=remedy, named=named):
+        raise CallerError(problem)
+    return ",".join(f'"{text}"' for text in sorted(column.texts)) if same else answer
 
 
 def _seen(column: LookedAt) -> str:
@@ -412,16 +391,17 @@ def _empty(column: LookedAt) -> str:
 
 def _place(options: argparse.Namespace) -> Path:
     """Place of the spec, which is free."""
-    if not options.name.strip() or {"/", "\\", "\0"} & set(options.name) or options.name.startswith("."):
-        raise CallerError(f"NAME: expected a plain name such as wards, found {options.name!r}; choose another")
-    if options.name in (*KNOWN, GENERATED):
-        raise CallerError(f"NAME: {options.name} is a data set that gossamer knows by this name; choose another")
     out: Path = options.out or Path(f"{options.name}.yaml")
-    if os.path.lexists(out):
-        what = "a folder" if out.is_dir() else "a file"
-        raise CallerError(f"{out}: expected a new file to write, found {what} there; say another one with --out")
-    if not out.parent.is_dir():
-        raise CallerError(f"{out}: there is no folder {out.parent}; make it, or say another file with --out")
+    odd = not options.name.strip() or {"/", "\\", "\0"} & set(options.name) or options.name.startswith(".")
+    rules = {
+        "no_name": odd,
+        "known_name": options.name in (*KNOWN, GENERATED),
+        "taken": not odd and os.path.lexists(out),
+        "no_folder": not odd and not out.parent.is_dir(),
+    }
+    what = "a folder" if not odd and out.is_dir() else "a file"
+    for problem in refusals(__file__, rules, options=options, out=out, what=what):
+        raise CallerError(problem)
     return out
 
 
@@ -436,11 +416,9 @@ def _look(
         named = whose or [*filter(None, (options.owner, options.person))]
         return look(path, named, csv, more.get("dataset.format"), labelled_by)
     except WrongHeader as error:
-        lacking = f"{error.problem}; say --csv header=false if it is a row, or --csv header=true if these are names"
         options.csv = options.csv or []
-        words = f"{wrapped(error.problem)}\nAre the cells of the first row names of columns, and no example? (yes, no)"
-        header = _yes(lambda yes: options.csv.append(f"header={str(yes).lower()}"))
-        ask(words, lacking, header)
+        take = _yes(lambda yes: options.csv.append(f"header={str(yes).lower()}"))
+        ask("header", take, problem=wrapped(error.problem), short=error.problem)
         ask.check()
         return _look(options, ask, whose)
     except ValidationError as error:
@@ -454,21 +432,18 @@ def _complete(given: Draft, options: argparse.Namespace, looked: Looked, out: Pa
     given.target_range = given.columns.pop(target, None)
     rest = [name for name in looked.columns if name not in {*roles.values(), *given.left_out}]
     given.columns = {name: given.columns.get(name, "number") for name in rest}
-    if not given.columns:
-        raise CallerError(f"{looked.path}: expected a feature beside {target}, found none that is not left out")
-    column = looked.columns[target]
-    if given.labels and len(column.texts) < 2:
-        raise CallerError(
-            f"{looked.path}: expected two classes or more in {target}, found only {next(iter(column.texts))!r}; choose "
-            "another target"
-        )
-    if not given.labels and not column.numbers:
-        raise CallerError(f"{looked.path}: {target} has texts, and a regression needs numbers; say --labels")
-    if bare := [name for name in given.was_empty if name not in given.missing]:
-        value = flag("missing", bare[0], "VALUE")
-        raise CallerError(f"--was-empty {bare[0]}: say what an empty cell is read as, too, such as {value}")
-    if options.prevalence is not None and len(given.labels) != 2:
-        raise CallerError("--prevalence: expected two --labels, of the second of which it is the share; leave it out")
+    column, labels = looked.columns[target], given.labels
+    bare = [name for name in given.was_empty if name not in given.missing]
+    rules = {
+        "no_feature": not given.columns,
+        "one_class": labels and len(column.texts) < 2,
+        "texts": not labels and not column.numbers,
+        "was_empty": bare,
+        "share": options.prevalence is not None and len(labels) != 2,
+    }
+    told = {"text": next(iter(column.texts), ""), "flag": flag("missing", bare[0], "VALUE") if bare else ""}
+    for problem in refusals(__file__, rules, looked=looked, target=target, bare=bare, **told):
+        raise CallerError(problem)
     given.name, given.epsilon, given.delta = options.name, options.epsilon, options.delta
     given.prevalence, given.private = options.prevalence, "privacy=none" not in options.set
     given.tested = not any(setting.startswith("dataset.test_path=") for setting in options.set)
