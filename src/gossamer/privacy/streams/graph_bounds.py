@@ -150,6 +150,7 @@ from gossamer.errors import (
     require_whole,
     whole_number,
 )
+from gossamer.files import words_beside
 from gossamer.privacy.accounting.filters import NOTHING_PROVED, FilterEntry
 from gossamer.privacy.accounting.gaussian_dp import NearlyGaussian, response_mu, sum_of_discrete_gaussians
 from gossamer.privacy.accounting.renyi import check_delta, check_order, renyi_epsilon, response
@@ -486,16 +487,16 @@ def own_server_guarantee(noise: AgentNoise | None, rounds: int, delta: float, ho
     if rounds < 0:
         raise AccountingError(f"rounds must be 0 or more, found {rounds}")
     epsilon, proof = _proved(noise, rounds, delta, honest)
-    trusted = honest > 1
+    who = "honest" if honest > 1 else "alone"
     return Guarantee(
         epsilon,
         delta,
         UNIT,
         relation,
-        _OBSERVERS[trusted],
-        (*(part.format(honest=honest) for part in _TRUSTED[trusted]), *ASSUMPTIONS),
+        _WORDS["observers"][who],
+        (*(part.format(honest=honest) for part in _WORDS["trusted"][who]), *ASSUMPTIONS),
         f"{proof} of {rounds} masked sums jointly, by discrete Gaussian noise of "
-        f"{'this agent alone' if not trusted else f'{honest} agents'}",
+        f"{f'{honest} agents' if honest > 1 else 'this agent alone'}",
         evidence=partial(_profile, noise, rounds, honest),
     )
 
@@ -521,26 +522,8 @@ def _proved(noise: AgentNoise, rounds: int, delta: float, honest: int) -> tuple[
 
 UNIT = "agent"
 """Who is protected, with all that it holds."""
-_OBSERVERS = {
-    False: "the own server: it and all other agents together, malicious ones included, and all that they pass on",
-    True: "the own server: it, the agents that collude with it, and all that they pass on",
-}
-_TRUSTED = {
-    False: ("trusted: nobody but the agent itself; its own noise alone is counted",),
-    True: (
-        "trusted: {honest} agents of every sum, this one included, add their noise and tell nobody",
-        "the masks hold: the server learns sums only, and those have all of these agents in them",
-    ),
-}
-ASSUMPTIONS = (
-    "each agent clips, encodes, counts its rounds and draws its noise itself, and the noise is never drawn twice; a "
-    "message sent again is the same message",
-    "clip, step size, encoding, noise and who is sampled do not depend on the data",
-    "each person's data sits at one agent",
-    "this run alone: what other runs on the same data release adds up",
-    "the timing of messages is not covered, and neither is who took part",
-    "a simulation draws the noise from the run's noise secret, which nobody may learn",
-)
+_WORDS = words_beside(__file__)
+ASSUMPTIONS = tuple(_WORDS["assumptions"])
 
 
 _UP = 1 + 1e-12  # more than the rounding of a few operations
