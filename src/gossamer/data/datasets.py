@@ -35,6 +35,7 @@ from gossamer.data.settings import DatasetSettings as DatasetSettings
 from gossamer.data.table import Wanted, read_rows
 from gossamer.data.table_files import table_file
 from gossamer.errors import DataError, SpecError
+from gossamer.files import refusals
 from gossamer.randomness import stream
 
 
@@ -166,42 +167,19 @@ _WHY = "private learning clips every example's gradient, so that a column of lar
 
 def unscaled(settings: DatasetSettings, form: Format | None) -> list[str]:
     """Return what to say of features that nobody scales, at most a line; ``form`` is the format of the files."""
-    elsewhere = isinstance(settings.columns, Path)
-    if settings.divide_by is not None or settings.normalise != "none" or elsewhere:
-        return []
-    if not isinstance(settings.columns, dict):
-        return [_undeclared(settings)] if form in TABLES and settings.scale is None else []
-    if isinstance(settings.scale, NoScale):
-        return _differing(settings.name, settings.columns)
-    bare = [name for name, column in settings.columns.items() if column.is_number and not column.scaled]
-    if not bare or (settings.scale is not None and settings.scale.name != "declared"):
-        return []
-    shown = ", ".join(bare[:_MOST]) + (", ..." if bare[_MOST:] else "")
-    return [
-        f"data set {settings.name!r}: nothing says how large numbers in {shown} are, so they are used as they are; "
-        f"{_WHY}; give dataset.columns.{bare[0]} a public range, such as [0, 100], or say dataset.scale: none"
-    ]
-
-
-def _undeclared(settings: DatasetSettings) -> str:
-    return (
-        f"data set {settings.name!r}: nothing says how large numbers in its columns are, so they are used as they "
-        f"are; {_WHY}; declare dataset.columns with public ranges, such as age: [0, 120], or say dataset.scale: none"
-    )
-
-
-def _differing(name: str, columns: dict[str, Column]) -> list[str]:
-    """Return a line if columns may be of very different size, as far as they are declared."""
-    sizes = {column: size for column, declared in columns.items() if (size := _size(declared)) is not None}
-    if not sizes:
-        return []
-    least, most = min(sizes, key=lambda key: sizes[key]), max(sizes, key=lambda key: sizes[key])
-    if sizes[most] <= _RATIO * sizes[least]:
-        return []
-    return [
-        f"data set {name!r}: numbers in {most} may be {sizes[most] / sizes[least]:.3g} times as large as those in "
-        f"{least}, and dataset.scale: none leaves them so; {_WHY}; leave scale out"
-    ]
+    scale, columns = settings.scale, settings.columns if isinstance(settings.columns, dict) else {}
+    silent = settings.divide_by is None and settings.normalise == "none" and not isinstance(settings.columns, Path)
+    bare = [name for name, column in columns.items() if column.is_number and not column.scaled]
+    sizes = {name: size for name, column in columns.items() if (size := _size(column)) is not None}
+    least, most = (find(sizes, key=sizes.__getitem__, default="") for find in (min, max))
+    rules = {
+        "undeclared": silent and not columns and form in TABLES and scale is None,
+        "differing": silent and isinstance(scale, NoScale) and sizes and sizes[most] > _RATIO * sizes[least],
+        "bare": silent and bare and (scale is None or scale.name == "declared"),
+    }
+    found = {"shown": ", ".join([*bare[:_MOST], *["..."] * bool(bare[_MOST:])]), "bare": bare, "why": _WHY}
+    times = sizes[most] / sizes[least] if sizes else 1.0
+    return [*refusals(__file__, rules, s=settings, least=least, most=most, times=times, **found)]
 
 
 def _size(column: Column) -> float | None:
@@ -215,25 +193,15 @@ def _size(column: Column) -> float | None:
 
 def unlearnable(settings: DatasetSettings) -> list[str]:
     """Return what to say, in a private run, of a target that nobody scales: at most a line."""
-    if settings.task != "regression" or settings.target_range is not None or settings.name == GENERATED:
-        return []
-    return [
-        f"data set {settings.name!r}: nothing says how large targets are, so they are learnt as they are; private "
-        "learning clips every example's gradient, so that a target far from -1 .. 1 is hardly learnt; give "
-        "dataset.target_range its public range, such as [80, 200], or say none"
-    ]
+    number = settings.task == "regression" and settings.name != GENERATED
+    return [*refusals(__file__, {"targets": number and settings.target_range is None}, s=settings)]
 
 
 def undeclared_labels(settings: DatasetSettings) -> list[str]:
     """Return what to say, in a private run, of labels that are found in rows, and told by a model: at most a line."""
-    if settings.task == "regression" or settings.labels is not None or settings.name in KNOWN:
-        return []
-    if settings.path is None and settings.name != IN_MEMORY:
-        return []
-    return [
-        f"data set {settings.name!r}: its labels are not declared, so which ones occur in the private rows is told by "
-        "model.json and every prediction, and no epsilon covers that; declare them as dataset.labels, such as [no, yes]"
-    ]
+    classes = settings.task == "classification" and settings.name not in KNOWN
+    own = settings.path is not None or settings.name == IN_MEMORY
+    return [*refusals(__file__, {"labels": classes and own and settings.labels is None}, s=settings)]
 
 
 def declared(settings: DatasetSettings) -> DatasetSettings:

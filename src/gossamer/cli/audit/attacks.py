@@ -7,12 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gossamer.cli.commands import (
-    naming,
-    read_experiment,
-    same_options,
-    settings_of,
-)
+from gossamer.cli.commands import naming, read_experiment, same_options, settings_of
 from gossamer.cli.logs import progress
 from gossamer.cli.printing import answered, epsilon, patience, say, table, wrapped
 from gossamer.errors import CallerError, DataError, counted, failing_as

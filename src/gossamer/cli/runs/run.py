@@ -10,12 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.commands import (
-    naming,
-    read_experiment,
-    same_options,
-    settings_of,
-)
+from gossamer.cli.commands import naming, read_experiment, same_options, settings_of
 from gossamer.cli.logs import STDERR, door_for, live, logged, progress
 from gossamer.cli.printing import (
     PlainProgress,

@@ -21,14 +21,7 @@ from gossamer.algorithms.plan import Plan, Problem, Quotas, StopSettings, differ
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
 from gossamer.experiment.preparation.doubts import doubts
-from gossamer.experiment.preparation.ending import (
-    INCOMPLETE,
-    STALLED,
-    Observer,
-    drive,
-    ending,
-    in_words,
-)
+from gossamer.experiment.preparation.ending import INCOMPLETE, STALLED, Observer, drive, ending, in_words
 from gossamer.experiment.preparation.held_out import check_held_out, with_held_out
 from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed

@@ -17,15 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import RunWarning
-from gossamer.experiment.preparation.ending import (
-    INCOMPLETE,
-    NO_KEEPER,
-    STALLED,
-    Keeper,
-    drive,
-    ending,
-    in_words,
-)
+from gossamer.experiment.preparation.ending import INCOMPLETE, NO_KEEPER, STALLED, Keeper, drive, ending, in_words
 from gossamer.experiment.preparation.engines import check_number, chosen, maker_of, population_of, reason_against
 from gossamer.experiment.preparation.held_out import HeldOutRelease, held_out_plans, release_held_out
 from gossamer.experiment.preparation.memory import check_memory
