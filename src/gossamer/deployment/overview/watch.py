@@ -31,7 +31,7 @@ _OF_PEERS = ("reach", "peers", "progress", "receipts")
 """Kinds of problems that another party may be the cause of."""
 _BY_ITSELF = ("not allowed", "too large", "perhaps too large", "not acknowledged")
 """Beginnings of what the broker says to whoever is refused there, as of `MqttTransport.refusal`."""
-_CLOCK = 60.0  # seconds by which clocks may differ
+_CLOCK = 30.0  # seconds by which clocks may differ
 _PATIENCE = 15.0  # seconds for which nobody is missed at first
 _WARNING, _CRITICAL = "warning", "critical"
 

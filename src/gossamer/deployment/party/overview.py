@@ -21,7 +21,7 @@ from gossamer.deployment.peers.peers import Outgoing, Peers, PeerSettings
 from gossamer.deployment.peers.standing import printable
 from gossamer.protocol.messages import Frame
 
-OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0)
+OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_hello=10.0)
 """Times at which digests are told, and from which a node, or who watches, is missed."""
 TOLD = (
     *("state", "since", "version", "updates", "releases", "planned_releases", "finished", "connected", "written"),

@@ -44,7 +44,7 @@ from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram, SecureChannel
 from gossamer.deployment.peers.digest import MOST_VALUES, Digest
-from gossamer.deployment.peers.standing import HELLO_EVERY, LONGEST_HELLO, Peer, SparseLog, printable
+from gossamer.deployment.peers.standing import HELLO_EVERY, Peer, SparseLog, printable
 from gossamer.deployment.peers.standing import PeerSettings as PeerSettings
 from gossamer.deployment.peers.standing import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
@@ -429,7 +429,7 @@ class Peers:
         if now < peer.said_hello + HELLO_EVERY:
             return []
         peer.said_hello, peer.hello_at = now, now + peer.wait
-        peer.wait = min(2 * peer.wait, LONGEST_HELLO)
+        peer.wait = min(2 * peer.wait, self.settings.longest_hello)
         return _addressed(peer.name, self._channel(peer).hello())
 
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:

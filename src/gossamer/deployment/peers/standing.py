@@ -154,12 +154,15 @@ class PeerSettings:
         Seconds without anything of a peer after which it is called silent, and gone.
     largest : int
         Most bytes of an encoded frame; the same at all nodes.
+    longest_hello : float
+        Most seconds between two hellos to a peer that does not answer.
     """
 
     heartbeat: float = 15.0
     silence: float = 45.0
     gone_after: float = 600.0
     largest: int = 4 << 20
+    longest_hello: float = LONGEST_HELLO
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat < self.silence < self.gone_after:

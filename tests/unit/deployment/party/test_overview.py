@@ -232,3 +232,12 @@ def test_thirty_two_parties_take_less_than_a_kilobyte_a_second() -> None:
     there.bytes = {"a": 0, WATCHER: 0}
     there.pass_time(3000)
     assert 32 * sum(there.bytes.values()) / 3000 < 1000
+
+
+def test_a_node_that_comes_late_is_heard_within_ten_seconds() -> None:
+    there = Watched()
+    for _ in range(600):  # calls that nobody answers
+        there.now += 1.0
+        there.watch.wake(there.now)
+    there.pass_time(11)
+    assert there.digest is not None
