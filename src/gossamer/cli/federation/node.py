@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.commands import read_experiment, settings_of
 from gossamer.cli.logs import STDERR, door_for, live, logged, tell
 from gossamer.cli.printing import print_json, say, table
-from gossamer.deployment.party.health import SILENCE, HealthLimits, Severity, level_of, problems
+from gossamer.deployment.party.health import SILENCE, HealthLimits, Severity, grade, problems
 from gossamer.errors import ENDED_SHORT, CallerError
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -38,32 +38,39 @@ def status_command(options: argparse.Namespace) -> int:
     read, unread = _read(options.store)
     found = read | {store: {"state": "unreadable", "why": str(why), "process": None} for store, why in unread.items()}
     for status in found.values():
-        wrong = problems(status, now, limits)
-        status["level"] = level_of(wrong).name.lower()
-        status["problems"] = [{"level": one.level.name.lower(), "kind": one.kind, "text": one.text} for one in wrong]
+        grade(status, problems(status, now, limits))
     if options.prometheus is not None:
         from gossamer.deployment.party.health import write_metrics
 
         write_metrics(options.prometheus, {store: read.get(store) for store in found})
     if not read and not options.alive:
         raise next(iter(unread.values()))
-    worst = max(Severity[status["level"].upper()] for status in found.values())
-    code = worst
+    code = worst_of(found)
     if options.alive:
         code = Severity.OK if all(_alive(status, now) for status in found.values()) else Severity.WARNING
     if options.json:
         print_json(found)
         return code
-    said = [
-        (one["level"].upper(), _name(store, found), one["text"]) for store in found for one in found[store]["problems"]
-    ]
-    lines = [f"{level}: {name} {text}" for level, name, text in said]
-    print("\n".join(sorted(lines, key=lambda line: not line.startswith(worst.name))) or Severity.OK.name)
+    print_problems(found)
     rows: list[tuple[str, ...]] = [("node", "state", "updates", "releases", "finished", "broker", "peers")]
     print(table([*rows, *(_row(status, _name(store, found)) for store, status in found.items())]))
     for store, status in found.items():
         _say_dropped(status, _name(store, found))
     return code
+
+
+def worst_of(found: Mapping[str, Mapping[str, Any]]) -> Severity:
+    """The worst level of some statuses."""
+    return max(Severity[status["level"].upper()] for status in found.values())
+
+
+def print_problems(found: dict[str, dict[str, Any]]) -> None:
+    """Print what is wrong with nodes, the worst first, or that all are well."""
+    said = [
+        (one["level"].upper(), _name(place, found), one["text"]) for place in found for one in found[place]["problems"]
+    ]
+    said.sort(key=lambda line: -Severity[line[0]])
+    print("\n".join(f"{level}: {name} {text}" for level, name, text in said) or Severity.OK.name)
 
 
 def _alive(status: Mapping[str, Any], now: float) -> bool:
@@ -90,14 +97,23 @@ def _name(store: str, found: dict[str, dict[str, Any]]) -> str:
 
 
 def _row(status: dict[str, Any], name: str) -> tuple[str, ...]:
-    peers = status.get("peers", {})
-    up = sum(peer["state"] == "up" for peer in peers.values())
     broker = "connected" if status.get("connected") else status.get("broker_says") or "not connected"
     finished = status.get("finished") or "-"
-    updates, planned = str(status.get("updates", 0)), status.get("planned_releases")
+    around = (broker, peers_up(status)) if status["process"] is not None else ("-", "-")
+    return (name, status["state"], *progress(status), finished, *around)
+
+
+def progress(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Updates and releases, in words."""
+    planned = status.get("planned_releases")
     releases = f"{status.get('releases', 0)}{'' if planned is None else f' of {planned}'}"
-    around = (broker, f"{up} of {len(peers)} up") if status["process"] is not None else ("-", "-")
-    return (name, status["state"], updates, releases, finished, *around)
+    return str(status.get("updates", 0)), releases
+
+
+def peers_up(status: Mapping[str, Any]) -> str:
+    """How many peers are up, in words."""
+    peers = status.get("peers", {}).values()
+    return f"{sum(peer['state'] == 'up' for peer in peers)} of {len(peers)} up"
 
 
 def _say_dropped(status: dict[str, Any], node: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.cli.federation.node import peers_up, print_problems, progress, worst_of
 from gossamer.cli.printing import print_json, say, table
 from gossamer.deployment.overview.watch import Statuses, Watch
 from gossamer.deployment.party.health import Severity, write_metrics
@@ -31,19 +32,19 @@ def status_command(options: argparse.Namespace) -> int:
 
 
 def _shown(options: argparse.Namespace, found: Statuses) -> int:
-    code = max(Severity[status["level"].upper()] for status in found.values())
     if options.prometheus is not None:
         write_metrics(options.prometheus, found)
-    if options.json:
-        print_json(found) if not options.watch else print(json.dumps(found), flush=True)
+    code = worst_of(found)
+    if options.json and options.watch:
+        print(json.dumps(found), flush=True)
         return code
-    ordered = sorted(found.values(), key=lambda status: -Severity[status["level"].upper()])
+    if options.json:
+        print_json(found)
+        return code
     if options.watch:
         print(f"\n{time.strftime('%H:%M:%S')}")
-    said = [(one["level"].upper(), status["node"], one["text"]) for status in ordered for one in status["problems"]]
-    said.sort(key=lambda line: line[0] != Severity.CRITICAL.name)
-    print("\n".join(f"{level}: {name} {text}" for level, name, text in said) or Severity.OK.name)
-    now = time.time()
+    print_problems(found)
+    now, ordered = time.time(), sorted(found.values(), key=lambda status: -Severity[status["level"].upper()])
     head = ("party", "level", "state", "since", "version", "updates", "releases", "peers", "heard")
     print(table([head, *(_row(status, now) for status in ordered)]), flush=True)
     for status in ordered:
@@ -53,14 +54,11 @@ def _shown(options: argparse.Namespace, found: Statuses) -> int:
 
 
 def _row(status: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    name, level, state = status["node"], status["level"], status["state"]
+    who = status["node"], status["level"], status["state"]
     if "version" not in status:
-        return (name, level, state, *["-"] * 6)
-    planned = status["planned_releases"]
-    releases = f"{status['releases']}{'' if planned is None else f' of {planned}'}"
-    peers = f"{status['up']} of {status['contacts']} up"
-    since, heard = _ago(now - status["since"]), _ago(status["heard"])
-    return (name, level, state, since, status["version"], str(status["updates"]), releases, peers, heard)
+        return (*who, *["-"] * 6)
+    since = _ago(now - status["since"])
+    return (*who, since, status["version"], *progress(status), peers_up(status), _ago(status["heard"]))
 
 
 def _ago(seconds: float) -> str:

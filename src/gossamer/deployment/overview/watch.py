@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.party.health import Severity
+from gossamer.deployment.party.health import CRITICAL, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
 from gossamer.deployment.party.party import LARGEST_DATAGRAM
 from gossamer.deployment.party.state_folder import ENDED
@@ -33,7 +32,8 @@ _BY_ITSELF = ("not allowed", "too large", "perhaps too large", "not acknowledged
 """Beginnings of what the broker says to whoever is refused there, as of `MqttTransport.refusal`."""
 _CLOCK = 30.0  # seconds by which clocks may differ
 _PATIENCE = 15.0  # seconds for which nobody is missed at first
-_WARNING, _CRITICAL = "warning", "critical"
+UNHEARD = "not heard"
+_KEPT = ("version", "since", "updates", "releases", "planned_releases")
 
 Statuses = dict[str, dict[str, Any]]
 """By party, what it says of itself as `StateFolder.status` has it, with its level and its problems."""
@@ -150,80 +150,93 @@ def judged(states: Mapping[str, PeerState], run: str, now: float, expired: list[
     expired : list of str, optional
         Parties whose certificate has expired, by its copy here.
     """
-    found = {name: _status(name, run, peer, now) for name, peer in states.items()}
-    said = Counter(peer.digest.version for peer in states.values() if peer.digest is not None)
-    usual = said.most_common(1)[0][0] if said else ""
+    found = {name: _status(peer, now) | {"node": name, "run": run} for name, peer in states.items()}
+    wrong = {name: _wrong(status, states[name], now) for name, status in found.items()}
+    versions = [version for status in found.values() if (version := status.get("version"))]
+    usual = max(versions, key=versions.count, default=None)
+    heard = [name for name, status in found.items() if status["process"] is not None]
     for name, status in found.items():
-        problems = status["problems"]
-        if status["process"] is None and status["state"] not in ENDED:
-            problems.append(_of_silent(name, states, found, name in (expired or ())))
+        if status["state"] == UNHEARD:
+            missed = [other for other in heard if _late(found[other]) & {name}]
+            wrong[name].append(_of_silent(states[name], bool(heard), missed, name in (expired or ())))
         if status.get("version", usual) != usual:
-            problems.append(_problem(_WARNING, "versions", f"runs gossamer {status['version']}, and others {usual}"))
-    own = {name for name, status in found.items() if any(_is_own(one, status) for one in status["problems"])}
-    for status in found.values():
-        late = set(status["peers"])
-        for one in status["problems"]:
-            if one["kind"] in _OF_PEERS and one["level"] == _CRITICAL and late and late <= own:
-                one |= {"level": _WARNING, "text": f"for the fault of {', '.join(sorted(late))}: {one['text']}"}
-        status["problems"].sort(key=lambda one: one["level"] != _CRITICAL)
-        worst = [Severity[one["level"].upper()] for one in status["problems"]]
-        status["level"] = max(worst, default=Severity.OK).name.lower()
+            text = f"runs gossamer {status['version']}, and others {usual}"
+            wrong[name].append(Alert(WARNING, text, "versions"))
+    own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
+    for name, status in found.items():
+        late = _late(status)
+        says = f"for the fault of {', '.join(sorted(late))}"
+        by_others = bool(late) and late <= own
+        grade(
+            status,
+            [
+                Alert(WARNING, f"{says}: {one.text}", one.kind)
+                if by_others and one.kind in _OF_PEERS and one.level == CRITICAL
+                else one
+                for one in wrong[name]
+            ],
+        )
     return found
 
 
-def _problem(level: str, kind: str, text: str) -> dict[str, str]:
-    return {"level": level, "kind": kind, "text": text}
-
-
-def _is_own(problem: Mapping[str, str], status: Mapping[str, Any]) -> bool:
-    refused = any(one["why"].startswith(_BY_ITSELF) for one in status.get("unacknowledged", {}).values())
-    return problem["level"] == _CRITICAL and (problem["kind"] not in _OF_PEERS or refused)
-
-
-def _status(name: str, run: str, peer: PeerState, now: float) -> dict[str, Any]:
-    """Status of one party by its digest, and what is wrong with it by that."""
-    status: dict[str, Any] = {"node": name, "run": run, "state": "not heard", "process": None, "peers": {}}
-    status |= {"heard": round(peer.seconds, 1), "dropped": dict(peer.dropped), "problems": []}
-    if (digest := peer.digest) is None:
-        return status
-    status |= {key: getattr(digest, key) for key in ("version", "state", "since", "updates", "releases", "up")}
-    status |= {"planned_releases": None if digest.planned < 0 else digest.planned, "written": digest.time}
-    status |= {"contacts": digest.peers}
-    status["peers"] = {one.name: {"state": one.state, "seconds": 0.0, "dropped": {}} for one in digest.late}
-    status["unacknowledged"] = {
-        one.name: {"seconds": one.unacknowledged, "why": one.why} for one in digest.late if one.unacknowledged
-    }
-    status["problems"] = [_problem(Severity(one.level).name.lower(), one.kind, one.text) for one in digest.problems]
-    if digest.state in ENDED:
-        return status
+def _status(peer: PeerState, now: float) -> dict[str, Any]:
+    """Status of a party by its digest, as `StateFolder.status` has it."""
+    about = {"heard": round(peer.seconds, 1), "dropped": dict(peer.dropped), "process": None, "connected": False}
+    nothing = {"state": UNHEARD, "peers": {}, "updates": 0} | about
+    if peer.digest is None:
+        return nothing
+    try:
+        said = peer.digest.status()
+        said["peers"] = {
+            name: {"state": "up", "seconds": 0.0, "dropped": {}} | one for name, one in said["peers"].items()
+        }
+        problems({**said, "process": 1}, now)  # whoever sent it may have said anything
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return nothing | {"state": "not understood"}
+    if said["state"] in ENDED:
+        return said | about
     if peer.state == "up":
-        status["process"] = 1
-        off = digest.time - (now - peer.seconds)
-        if math.fabs(off) > _CLOCK:
-            text = f"its clock is {math.fabs(off):.0f} s {'ahead of' if off > 0 else 'behind'} this machine's; set one"
-            status["problems"].append(_problem(_CRITICAL, "clock", text))
-    else:
-        # What it said last is not so any longer, and what it says of others may be why it is silent.
-        status |= {"state": "not heard", "problems": [], "peers": {}, "unacknowledged": {}}
-    return status
+        return said | about | {"process": 1, "connected": True}
+    # What it said last is not so any longer, and what it said of others may be why it is silent.
+    return {key: said[key] for key in _KEPT if key in said} | nothing
 
 
-def _of_silent(name: str, states: Mapping[str, PeerState], found: Statuses, expired: bool) -> dict[str, str]:
+def _late(status: Mapping[str, Any]) -> set[str]:
+    """Peers that a party does not hear, or that acknowledge nothing of it."""
+    silent = {name for name, peer in status["peers"].items() if peer["state"] != "up" and not peer.get("finished")}
+    return silent | set(status.get("unacknowledged", ()))
+
+
+def _wrong(status: Mapping[str, Any], peer: PeerState, now: float) -> list[Alert]:
+    """Problems of a party by what it says itself, but for versions, which are seen better together."""
+    if status["state"] == "not understood":
+        return [Alert(CRITICAL, "says what this version does not understand; run one version everywhere", "versions")]
+    if status["state"] == UNHEARD:
+        return []
+    found = [one for one in problems(status, now) if one.kind != "versions"]
+    off = status.get("time", now) - (now - peer.seconds)
+    if status["process"] is not None and math.fabs(off) > _CLOCK:
+        text = f"its clock is {math.fabs(off):.0f} s {'ahead of' if off > 0 else 'behind'} this machine's; set one"
+        found.append(Alert(CRITICAL, text, "clock"))
+    return found
+
+
+def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
+    """Whether it is critical by the party's own fault, or by that of its way to the broker."""
+    refused = any(peer["why"].startswith(_BY_ITSELF) for peer in status.get("unacknowledged", {}).values())
+    return alert.level == CRITICAL and (alert.kind not in _OF_PEERS or refused)
+
+
+def _of_silent(peer: PeerState, heard: bool, missed: list[str], expired: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
-    peer = states[name]
-    if peer.digest is None and peer.state == "never heard" and peer.seconds < _PATIENCE:
-        return _problem(_WARNING, "silence", "was called, and has not answered yet")
+    if peer.state == "never heard" and peer.seconds < _PATIENCE:
+        return Alert(WARNING, "was called, and has not answered yet", "silence")
     if expired:
-        return _problem(_CRITICAL, "papers", "its certificate has expired, so no broker lets it in; renew it")
-    said = f"{peer.seconds:.0f} s" if peer.digest is not None else f"{peer.seconds:.0f} s, and not since it was called"
-    heard = [other for other, one in found.items() if one["process"] is not None]
-    missed = [other for other in heard if name in found[other]["peers"]]
+        return Alert(CRITICAL, "its certificate has expired, so no broker lets it in; renew it", "papers")
+    silent = f"not heard for {peer.seconds:.0f} s"
     if heard and not missed:
-        text = (
-            f"not heard for {said}, and nobody misses it: it has finished or its policy forbids this (overview: no), "
-            "or the broker's access list is older than this federation's papers"
-        )
-        return _problem(_WARNING, "silence", text)
+        why = "it has finished or its policy forbids this (overview: no), or the broker's access list is an older one"
+        return Alert(WARNING, f"{silent}, and nobody misses it: {why}", "silence")
     by = f", nor by {', '.join(missed)}" if missed else ""
-    text = f"not heard for {said}{by}: it does not run, hangs, or does not reach the broker; ask who runs it"
-    return _problem(_CRITICAL, "silence", text)
+    text = f"{silent}{by}: it does not run, hangs, or does not reach the broker; ask who runs it"
+    return Alert(CRITICAL, text, "silence")

@@ -127,6 +127,13 @@ def level_of(found: list[Alert]) -> Severity:
     return max((problem.level for problem in found), default=Severity.OK)
 
 
+def grade(status: dict[str, Any], found: list[Alert]) -> None:
+    """Write into a status what is wrong with its node, the worst first, and the worst level."""
+    ordered = sorted(found, key=lambda one: -one.level)
+    status["level"] = level_of(found).name.lower()
+    status["problems"] = [{"level": one.level.name.lower(), "kind": one.kind, "text": one.text} for one in ordered]
+
+
 def _of_process(status: Mapping[str, Any]) -> Alerts:
     state, why = status["state"], status.get("why")
     if state == "killed":

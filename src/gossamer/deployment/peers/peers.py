@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram, SecureChannel
-from gossamer.deployment.peers.digest import MOST_VALUES, Digest
+from gossamer.deployment.peers.digest import Digest
 from gossamer.deployment.peers.standing import HELLO_EVERY, Peer, SparseLog, printable
 from gossamer.deployment.peers.standing import PeerSettings as PeerSettings
 from gossamer.deployment.peers.standing import PeerState as PeerState
@@ -183,7 +183,7 @@ def decode_content(sealed: bytes, largest: int) -> tuple[Content, Note | None]:
         return PeerProbe(len(rest)), note
     if kind != bytes([WORD]):
         raise MalformedMessage(f"expected a frame (0), a word (1) or a probe (3), found kind {kind.hex() or 'nothing'}")
-    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=MOST_VALUES)
+    word = encoding.decode(without_header(rest, _LARGEST_WORD), most_values=5)
     if not isinstance(word, Word):
         raise MalformedMessage(f"expected a word, found {type(word).__name__}")
     return word, note
