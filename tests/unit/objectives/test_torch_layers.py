@@ -16,6 +16,14 @@ def factors(positions: int) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, gradients
 
 
+def weighted_sum(held: StoredGradients | Factored, weights: torch.Tensor) -> torch.Tensor:
+    gradients = held.gradients
+    inputs = held.inputs.shape[-1] if isinstance(held, Factored) else 1
+    total = weights.new_zeros(gradients[0].numel() // (gradients.shape[2] if inputs > 1 else 1) * inputs)
+    held.add_weighted(weights, total)
+    return total
+
+
 @pytest.mark.parametrize("positions", [1, 4])
 def test_factored_is_what_it_stands_for(positions: int) -> None:
     """Norms and weighted sums are those of the products, formed one by one."""
@@ -29,7 +37,13 @@ def test_factored_is_what_it_stands_for(positions: int) -> None:
     weights = torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)
     for held in (Factored(inputs, gradients), StoredGradients(formed)):
         assert torch.allclose(held.square_norms(), formed.flatten(1).square().sum(1), rtol=1e-12)
-        assert torch.allclose(held.weighted_sum(weights), (weights @ formed.flatten(1)), rtol=1e-12)
+        assert torch.allclose(weighted_sum(held, weights), (weights @ formed.flatten(1)), rtol=1e-12)
+
+
+def test_norms_hold_squares_that_leave_the_type_of_gradients() -> None:
+    """3, 4, 5: as long as every number is one of float32, its norm is found, however large or small."""
+    held = StoredGradients(torch.tensor([[3e30, 4e30], [3e-30, 4e-30]]))
+    assert torch.allclose(held.square_norms().sqrt(), torch.tensor([5e30, 5e-30], dtype=torch.float64), rtol=1e-6)
 
 
 @pytest.mark.parametrize("length", [1e6, 1e-6])
@@ -47,7 +61,7 @@ def test_cancelling_factors_never_exceed_the_clip(length: float, gap: float) -> 
     for example in range(50):
         alone = torch.zeros(50)
         alone[example] = weights[example]
-        assert held.weighted_sum(alone).double().norm() <= 1.001
+        assert weighted_sum(held, alone).double().norm() <= 1.001
 
 
 def test_cancellation_that_is_not_extreme_leaves_the_norm_exact() -> None:

@@ -249,7 +249,7 @@ def _difference(
     layers = LayerGradients(twin)
     try:
         per_example = layers.per_example(model, features, targets)
-        squares = per_example.square_norms()
+        squares = per_example.square_norms
         together = [per_example.weighted_sum(one) for one in torch.eye(len(targets), dtype=torch.float64)]
     except Exception as problem:
         return f"gradients cannot be taken layer by layer: {reason(problem)}"

@@ -34,7 +34,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.networks.graphs import ExampleWise, example_wise
-from gossamer.objectives.networks.layers import RULES, Joined, LayerCall, PerExample
+from gossamer.objectives.networks.layers import RULES, Joined, LayerCall
 from gossamer.objectives.networks.network import Network, scores_of
 from gossamer.objectives.objective import check_classes
 from gossamer.threads import Item, Result
@@ -362,7 +362,7 @@ class LayerGradients:
                 none = torch.zeros(1, dtype=torch.int64)
                 return GradientSums(total[None], none, none + len(targets))
         found = self.per_example(model, features, targets)
-        squares = found.square_norms()
+        squares = found.square_norms
         sound = squares.isfinite()
         if (self._steady and len(targets) == 1) or sound.all():
             norms = squares.sqrt()[None]
@@ -387,18 +387,19 @@ class LayerGradients:
 
     def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> Joined:
         """The gradients of each example."""
-        found: dict[str, PerExample] = {}
+        joined = Joined(self._sizes, len(targets))
 
         def use(name: str, calls: list[LayerCall]) -> None:
             layer = self._layers[name]
             rule = RULES[type(layer)](layer, calls)
-            found.update((whole, rule[key]) for key, whole in self._own[name])
+            for key, whole in self._own[name]:
+                joined.take(whole, rule[key])
 
         if not self._sees_batches:  # but batches of one example
             features, targets = features[:, None], targets[:, None]
         with torch.no_grad():
             self._run(self.network.parameters(model), features, targets, use)
-            return Joined(found, self._sizes, len(targets))
+        return joined
 
 
 def batch_of(features: Tensor, targets: Tensor) -> PaddedBatch:

@@ -27,12 +27,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn import grad as convolution_gradients
+
+from gossamer.arrays import FloatArray
+from gossamer.machine_code import compiled
+from gossamer.objectives.linear.kernels import dense_squares
 
 _ROUNDING = 1e-4
 """Factors may cancel. A norm below this part of what cancels is mostly rounding error of the float32 sum, so it is
@@ -47,6 +52,13 @@ class LayerCall(NamedTuple):
     statistics: tuple[Tensor, Tensor] | None = None  # of a normalisation: means and reciprocal deviations
 
 
+@compiled(fastmath={"contract"})
+def _add_weighted(rows: FloatArray, weights: FloatArray, total: FloatArray) -> None:
+    for n in range(len(rows)):
+        for j in range(len(total)):
+            total[j] += weights[n] * rows[n, j]
+
+
 @dataclass(frozen=True)
 class StoredGradients:
     """Per-example gradients as numbers, [examples, *shape]."""
@@ -54,12 +66,17 @@ class StoredGradients:
     gradients: Tensor
 
     def square_norms(self) -> Tensor:
-        """Squared L2 norms, [examples]."""
-        return self.gradients.flatten(1).square().sum(1)
+        """Squared L2 norms, [examples]; summed in float64, which no number of float32 leaves."""
+        rows = self.gradients.flatten(1)
+        if not rows.is_cpu:
+            return rows.square().sum(1)
+        squares = np.empty(len(rows))
+        dense_squares(rows.contiguous().numpy(), False, squares)
+        return torch.from_numpy(squares)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_n weights[n] gradients[n]``, [*shape] flattened."""
-        return (weights[None] @ self.gradients.flatten(1))[0]
+    def add_weighted(self, weights: Tensor, total: Tensor) -> None:
+        """Add ``sum_n weights[n] gradients[n]``, [*shape] flattened, to ``total``."""
+        _add_weighted(self.gradients.flatten(1).contiguous().numpy(), weights.numpy(), total.numpy())
 
 
 @dataclass(frozen=True)
@@ -84,57 +101,41 @@ class Factored:
         cancelling = (a.norm(dim=3) * g.norm(dim=3)).sum((1, 2))
         return squares.maximum((_ROUNDING * cancelling).square())
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_n weights[n] sum_t g_t a_t'``, [groups, fan_out, fan_in] flattened."""
+    def add_weighted(self, weights: Tensor, total: Tensor) -> None:
+        """Add ``sum_n weights[n] sum_t g_t a_t'``, [groups, fan_out, fan_in] flattened, to ``total``."""
         g = (self.gradients * weights[:, None, None, None]).transpose(0, 1).flatten(1, 2)
-        return (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten()
+        total += (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten()
 
 
 PerExample = StoredGradients | Factored
 Rule = Callable[[Any, Sequence[LayerCall]], dict[str, PerExample]]
 
 
-_SMALL = 2**14
-"""Numbers of a gradient up to which calls cost more than arithmetic: these are laid side by side."""
-
-
 class Joined:
-    """Per-example gradients by all parameters: the small ones in one array, of which norms and sums are one call.
+    """Per-example gradients by all parameters.
 
-    Parameters
+    Attributes
     ----------
-    found : mapping of str to PerExample
-        Gradients by each parameter that the loss depends on.
-    sizes : mapping of str to int
-        Numbers of all parameters, in the order of sums.
-    examples : int
-        How many there are.
+    square_norms : Tensor [examples] of float64
+        Squared L2 norms of what was taken.
     """
 
-    def __init__(self, found: Mapping[str, PerExample], sizes: Mapping[str, int], examples: int) -> None:
-        self._found, self._sizes, self._examples = dict(found), sizes, examples
-        self._small = [
-            name
-            for name, size in sizes.items()
-            if size <= _SMALL and isinstance(self._found.get(name), StoredGradients)
-        ]
-        rows = [cast(StoredGradients, self._found.pop(name)).gradients.flatten(1) for name in self._small]
-        self._rows = StoredGradients(torch.cat(rows, 1)) if rows else None
+    def __init__(self, sizes: Mapping[str, int], examples: int) -> None:
+        self._sizes, self._found = sizes, dict[str, PerExample]()
+        self.square_norms = torch.zeros(examples, dtype=torch.float64)
 
-    def square_norms(self) -> Tensor:
-        """Squared L2 norms, [examples]."""
-        held = [*([self._rows] if self._rows else []), *self._found.values()]
-        return reduce(torch.add, (each.square_norms() for each in held), torch.zeros(self._examples))
+    def take(self, name: str, found: PerExample) -> None:
+        """Take gradients by a parameter: their norms are found while they are in the cache."""
+        self._found[name] = found
+        self.square_norms += found.square_norms()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """``sum_n weights[n] gradient_n`` as a flat vector, [size]."""
-        pieces = {name: each.weighted_sum(weights) for name, each in self._found.items()}
-        if self._rows:
-            total = self._rows.weighted_sum(weights)
-            if len(self._small) == len(self._sizes):
-                return total
-            pieces |= zip(self._small, torch.split(total, [self._sizes[name] for name in self._small]), strict=True)
-        return torch.cat([pieces[name] if name in pieces else weights.new_zeros(n) for name, n in self._sizes.items()])
+        """``sum_n weights[n] gradient_n`` as a flat vector, [size]; zero for what was not taken."""
+        total = weights.new_zeros(sum(self._sizes.values()))
+        for name, part in zip(self._sizes, torch.split(total, list(self._sizes.values())), strict=True):
+            if name in self._found:
+                self._found[name].add_weighted(weights, part)
+        return total
 
 
 _FORMED = 2**12
@@ -148,9 +149,11 @@ def is_factored(positions: int, fan_in: int, fan_out: int) -> bool:
 
 def _linear(layer: nn.Linear, calls: Sequence[LayerCall]) -> dict[str, PerExample]:
     a, g = (_behind(map(_sequence, each)) for each in ((c.inputs for c in calls), (c.gradients for c in calls)))
-    factored = is_factored(a.shape[1], layer.in_features, layer.out_features)
-    weight = Factored(a[:, None], g[:, None]) if factored else StoredGradients(g.mT @ a)
-    return {"weight": weight, "bias": StoredGradients(g.sum(1))}
+    if is_factored(a.shape[1], layer.in_features, layer.out_features):
+        weight: PerExample = Factored(a[:, None], g[:, None])
+    else:  # of one position entry by entry: a product of matrices that small costs its call
+        weight = StoredGradients(torch.bmm(g.mT, a) if a.shape[1] > 1 else g.mT * a)
+    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": StoredGradients(g.sum(1))}
 
 
 def _behind(arrays: Iterable[Tensor], dim: int = 1) -> Tensor:
@@ -227,7 +230,7 @@ def patches_of(layer: Convolution, inputs: Tensor, outputs: Sequence[int]) -> Te
     of the time, than going through the positions.
     """
     padding = _numbers(layer.padding)
-    patches = F.pad(inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)])
+    patches = F.pad(inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)]) if any(padding) else inputs
     for axis, (size, kernel) in enumerate(zip(outputs, layer.kernel_size)):
         stride, dilation = layer.stride[axis], layer.dilation[axis]
         shifted = patches.unfold(2 + axis, (size - 1) * stride + 1, dilation).narrow(2 + axis, 0, kernel)
@@ -281,19 +284,15 @@ def _group_norm(layer: nn.GroupNorm, calls: Sequence[LayerCall]) -> dict[str, Pe
 def _of_group_norm(layer: nn.GroupNorm, call: LayerCall) -> tuple[Tensor, Tensor]:
     """By weight and bias, each [examples, channels]: torch's own loop, to which examples are further groups."""
     a, g, groups = call.inputs.contiguous(), call.gradients.contiguous(), layer.num_groups
-    examples, channels = a.shape[:2]
-    positions = a[0, 0].numel()
+    examples, channels, *lengths = a.shape
+    positions, every = math.prod(lengths), examples * channels
     if call.statistics is None:
         _, mean, scale = torch.native_group_norm(a, None, None, examples, channels, positions, groups, layer.eps)
     else:
         mean, scale = call.statistics
-    every = examples * channels
+    # Of the layer's own weight only the length counts, as long as no gradient by inputs is asked for.
     _, weight, bias = torch.ops.aten.native_group_norm_backward(
-        *(values.view(1, every, positions) for values in (g, a)),
-        *(values.reshape(1, examples * groups) for values in (mean, scale)),
-        a.new_ones(every),
-        *(1, every, positions, examples * groups),
-        [False, True, True],
+        g, a, mean, scale, a.new_empty(every), 1, every, positions, examples * groups, [False, True, True]
     )
     return weight.view(examples, channels), bias.view(examples, channels)
 
