@@ -27,11 +27,11 @@ from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.specs.spec import Experiment, of_others
-from gossamer.files import in_bytes
+from gossamer.files import in_bytes, words_beside
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy import guarantees
 from gossamer.privacy.guarantees import Guarantee, rounded_up
-from gossamer.privacy.mechanisms import Mechanism, NeighboringRelation, NoNoise, Poisson
+from gossamer.privacy.mechanisms import Mechanism, NoNoise, Poisson
 from gossamer.protocol.encoding import encode
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.plan import SidePlan, counts_of, most_of
@@ -44,13 +44,7 @@ from gossamer.sides.pool import BlankSides
 Words = dict[str, str]
 """Sentences by what they are about, in the order in which they are to be read."""
 
-_DEALT = {
-    "iid": "dealt to them at random",
-    "linear": "dealt to them at random, to the first least",
-    "sizes": "dealt to them at random in the given numbers",
-    "by_person": "dealt to them by person, so that nobody's are at two of them",
-}
-_BY_CLASS = "dealt to them by class, so that each sees some classes more than others"
+_WORDS = words_beside(__file__)
 
 
 def proved(plan: Plan) -> dict[str, Any]:
@@ -80,29 +74,29 @@ def device_in_words(prepared: Prepared) -> str | None:
 
 
 def _who(prepared: Prepared, plan: Plan) -> str:
-    sizes = list(prepared.shard_sizes.values())
-    words = plan.words
-    others = len(prepared.cast.servers)
-    beside = "" if words.server is not None or not others else f" and {counted(others, 'server')}"
-    alone = "" if words.server is not None or others or len(sizes) == 1 else ", without a server"
+    sizes, words, others = list(prepared.shard_sizes.values()), plan.words, len(prepared.cast.servers)
+    beside = "" if words.server is not None or len(sizes) == 1 else ", without a server"
+    if words.server is None and others:
+        beside = f" and {counted(others, 'server')}"
     each = "" if len(sizes) == 1 else f": {_between(min(sizes), max(sizes), 'example')} each"
-    return (
-        f"{words.parties(len(sizes))}{beside}{alone}. The {sum(sizes):,} training examples are "
-        f"{_dealt(prepared)}{each}."
-    )
+    facts = {"examples": sum(sizes), "dealt": _dealt(prepared), "each": each}
+    return _said("who", parties=words.parties(len(sizes)), beside=beside, **facts)
+
+
+def _said(name: str, **facts: object) -> str:
+    """Words of ``planning.yaml`` with what stands in them."""
+    return str(_WORDS[name].format(**facts))
 
 
 def _dealt(prepared: Prepared) -> str:
     """Say whose examples each node has."""
-    name, nodes = prepared.experiment.partition.name, len(prepared.names)
-    if nodes == 1:
-        return "all in one place"
-    if name != "natural":
-        return _DEALT.get(name, _BY_CLASS)
+    dealt, name, nodes = _WORDS["dealt"], prepared.experiment.partition.name, len(prepared.names)
+    if nodes == 1 or name != "natural":
+        return str(dealt["alone"] if nodes == 1 else dealt.get(name, dealt["by_class"]))
     owners = 0 if prepared.dataset.owners is None else len(set(prepared.dataset.owners.tolist()))
     column = prepared.experiment.dataset.owner
     of = "" if column is None else f" (column {column})"
-    return f"split by owner{of}, one owner each" if owners == nodes else f"split by owner{of}, {owners} owners in all"
+    return str(dealt["owner" if owners == nodes else "owners"].format(of=of, owners=owners))
 
 
 def _between(least: int, most: int, noun: str) -> str:
@@ -115,23 +109,10 @@ def _what_leaves(prepared: Prepared, plan: Plan) -> str:
     groups: dict[type[SidePlan], list[tuple[str, SidePlan]]] = {}
     for name, side in plan.sides.items():
         groups.setdefault(type(side), []).append((name, side))
-    said = [_of_kind(prepared, plan, members) for members in groups.values()]
-    parts = " ".join(part for part in said if part)
-    return (
-        f"{_before(prepared)}{parts} Each is {numbers}, as many as the model has; whatever else is sent is made of "
-        "these, or of no data. The examples themselves stay where they are."
-    )
-
-
-def _before(prepared: Prepared) -> str:
-    """Say what is released before the run, if anything is."""
-    columns = prepared.scaled_privately
-    if not columns:
-        return ""
-    return (
-        f"Before the run each node releases once, with noise, how large its values of {', '.join(columns)} are, of "
-        "which a common scale is made. "
-    )
+    columns = ", ".join(prepared.scaled_privately)
+    before = [_said("before", columns=columns)] if columns else []
+    parts = filter(None, [*before, *(_of_kind(prepared, plan, members) for members in groups.values())])
+    return _said("leaves", parts=" ".join(parts), numbers=numbers)
 
 
 def _of_kind(prepared: Prepared, plan: Plan, members: Sequence[tuple[str, SidePlan]]) -> str:
@@ -159,23 +140,17 @@ def _promise(plan: Plan) -> Words:
     """Say what epsilon is planned, who sees what it is about, and what it means."""
     guarantee = plan.guarantee
     if guarantee.would_be is not None:
-        return {"privacy": f"no guarantee. {guarantee.proof} With a secret it would be as follows."} | _stated(
-            guarantee.would_be, {}
-        )
+        return {"privacy": _said("would be", proof=guarantee.proof)} | _stated(guarantee.would_be, {})
     if math.isinf(guarantee.epsilon):
-        return {"privacy": f"no guarantee. {_sentence(guarantee.proof)}"}
+        return {"privacy": _said("nothing", proof=guarantee.proof.removesuffix(".") + ".")}
     return _stated(guarantee, plan.guarantees)
 
 
 def _stated(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> Words:
     bare = [one.observer for one in by_observer.values() if math.isinf(one.epsilon) and one.would_be is None]
-    open_to = f" Not protected from: {'; '.join(bare)}." if bare else ""
     return {
-        "who may see it": f"protected against {guarantee.observer}.{open_to}",
-        "epsilon planned": (
-            f"{rounded_up(guarantee.epsilon)} at delta {guarantee.delta:g} for each {guarantee.unit}, when all of that "
-            "has been sent; nothing is spent yet."
-        ),
+        "who may see it": _said("seen by" if bare else "seen", observer=guarantee.observer, bare="; ".join(bare)),
+        "epsilon planned": _said("planned", guarantee=guarantee, epsilon=rounded_up(guarantee.epsilon)),
         "which means": _meaning(guarantee),
     }
 
@@ -183,17 +158,11 @@ def _stated(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> Words
 def _meaning(guarantee: Guarantee) -> str:
     """Say what the whole profile means for a guess: a bound that holds whatever else is known."""
     what = guarantee.unit.split(" of ")[0].split(" with ")[0]
-    question = {
-        NeighboringRelation.ADD_OR_REMOVE_ONE: f"whether a certain {what} was in the data",
-        NeighboringRelation.REPLACE_ONE: f"which of two possible versions of a certain {what} was in the data",
-    }[guarantee.neighboring_relation]
+    question = _WORDS["question"][guarantee.neighboring_relation.value].format(what=what)
     right = guarantee.profile.accuracy
-    often = "may be right nearly always" if right > _ALWAYS else f"is right at most {_percent(right)} times in 100"
-    verdict = " That promises little; a smaller epsilon promises more." if right > _LITTLE else ""
-    return (
-        f"somebody who has to guess {question}, knows everything else, and was right 50 times in 100 before, {often} "
-        f"after seeing it all.{verdict}"
-    )
+    often = _said("nearly always" if right > _ALWAYS else "right", percent=_percent(right))
+    meaning = _said("meaning", question=question, often=often)
+    return f"{meaning} {_WORDS['little']}" if right > _LITTLE else meaning
 
 
 def _percent(share: float) -> str:
@@ -208,47 +177,21 @@ _LITTLE, _ALWAYS = 0.9, 0.999
 def _public(prepared: Prepared) -> str:
     spec, tested = prepared.experiment, len(prepared.dataset.test.targets)
     names = "names of columns and labels" if spec.dataset.path is not None else "labels"
-    seed = "" if not spec.reproducible else ", the noise"
-    tested_on = f"The {counted(tested, 'test example', form=',')} and the scores on them are not protected."
-    if spec.evaluation.release is not None:
-        tested_on = (
-            f"Of {counted(tested, 'test example', form=',')} each party releases once how they are scored, with noise; "
-            "exact scores on them, in a simulation's own results, are not protected."
-        )
-    return (
-        f"this spec with the {names} in it, how many examples each has{seed}, and who talks to whom and when. "
-        f"{tested_on}"
-    )
-
-
-def _early(prepared: Prepared) -> str:
-    spec = prepared.experiment
-    if spec.stop.accuracy is None:
-        return ""
-    which = "test" if spec.evaluation.public_path is None else "public"
-    return f" It may end before, at stop.accuracy on {which} examples."
+    examples = counted(tested, "test example", form=",")
+    told = _said("tested" if spec.evaluation.release is None else "released", examples=examples)
+    return _said("public", names=names, noise=", the noise" if spec.reproducible else "", tested=told)
 
 
 def _how_long(prepared: Prepared, plan: Plan, found: Forecast) -> str:
-    made = counted(plan.updates, plan.words.made, form=",")
-    early = _early(prepared)
-    if not found.whole:
-        return (
-            f"more than {found.virtual_seconds:,.0f} virtual seconds (a simulated clock, not this machine's), {made} "
-            f"and {found.messages:,} messages: as far as was looked ahead.{early}"
-        )
-    return (
-        f"{found.virtual_seconds:,.0f} virtual seconds (a simulated clock, not this machine's), {made}, "
-        f"{counted(found.messages, 'message', form=',')} ({in_bytes(found.size)}).{early}"
-    )
+    spec, made = prepared.experiment, counted(plan.updates, plan.words.made, form=",")
+    messages, size = counted(found.messages, "message", form=","), in_bytes(found.size)
+    long = _said("long" if found.whole else "longer", found=found, made=made, messages=messages, size=size)
+    which = "test" if spec.evaluation.public_path is None else "public"
+    return long if spec.stop.accuracy is None else f"{long} {_said('early', which=which)}"
 
 
 def _memory(found: Forecast) -> str:
-    return f"about {in_bytes(found.memory)} on this machine; the examples are {in_bytes(found.examples)} of that."
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+    return _said("memory", memory=in_bytes(found.memory), examples=in_bytes(found.examples))
 
 
 OTHERS_CODE = "the code of {code} is trusted: its algorithm plans all that it releases, and sends nothing else"
