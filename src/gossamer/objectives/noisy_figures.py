@@ -6,7 +6,9 @@ ratios: each value t of a figure has weights w(t) of the cells, for which the su
 right, and t is in where that sum is within so many of its deviations. Its variance is w' (V + diag(x)) w, where V is
 the covariance of the noise, and diag(x) that of counts of rows that come independently: so an interval is about the
 figure of all rows like these, and not of these alone. Nothing is divided by, so it holds for few rows as well, where it
-may be the whole range. Weights of ranks and of the slope are made of counts themselves.
+may be the whole range. Where noise puts a figure out of its range, all values are spoken against; those are in then
+that are hardly more so than the one that is least, or the interval would be a point. Weights of ranks and of the slope
+are made of counts themselves.
 
 References
 ----------
@@ -125,7 +127,7 @@ def _measured(
         variance = counts.variance * np.einsum("tob,bc,toc->t", halves, unit_covariance(), halves, optimize=True)
         variance += np.maximum(of**2 @ x, 0)
         off = (of @ x / degree) ** 2 / np.maximum(variance, np.finfo(np.float64).tiny)
-        inside = np.flatnonzero(off <= max(_REACH**2, off.min()))
+        inside = np.flatnonzero(off <= off.min() + _REACH**2)
         low, high = float(tried[max(inside[0] - 1, 0)]), float(tried[min(inside[-1] + 1, _TRIED - 1)])
     if not ends[0] <= value <= ends[1]:
         return Measured(None, low, high)

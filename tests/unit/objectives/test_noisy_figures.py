@@ -113,6 +113,23 @@ def test_an_outcome_that_nobody_has_has_no_ranks_and_any_area_is_possible() -> N
     assert noisy_figures(ScoreCounts.exact(np.zeros(0), np.zeros(0)))["auroc"] == Measured()
 
 
+def test_noise_that_puts_a_figure_out_of_its_range_leaves_no_point_as_an_interval() -> None:
+    """Counts above the threshold that noise made -3 deviations in sum: a sensitivity of 0 to 0 would be a lie.
+
+    What is 3 deviations off is in up to sqrt(9 + 1.96^2) of them, 0.58 more; they move a little with the value.
+    """
+    counts = np.zeros((2, BINS))
+    counts[:, : BINS // 2] = [[50.0], [10.0]]
+    half = np.repeat([0.0, 1.0], BINS // 2)
+    deviation = math.sqrt(float(half @ unit_covariance() @ half)) * SIGMA
+    counts[1, BINS // 2 :] = -3 * deviation / (BINS // 2)
+    one = noisy_figures(ScoreCounts(counts, SIGMA**2, 1000))["sensitivity"]
+    assert one.value is not None
+    assert one.low == one.value == 0
+    assert one.high is not None
+    assert one.high * counts[1].sum() > 0.4 * deviation
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("prevalence", "spread", "rows", "parties"),
