@@ -32,11 +32,12 @@ from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guara
 from gossamer.errors import CallerError, counted, failing_as
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.extras import installed_wheel
-from gossamer.files import read_file, real_path
+from gossamer.files import read_file, real_path, words_beside
 from gossamer.files import read_text as text_of
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Invitation, Member, read_signed
 
+_WORDS = words_beside(__file__)
 _LARGEST_WHEEL = 1 << 28
 """Most bytes of a wheel."""
 
@@ -232,41 +233,30 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
     keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())
     who, broker = " and ".join(joining or ()) or "every party", folder / papers.BROKER
     changed = ", ".join(sorted(Path(place).name for place in founded.files if place.startswith(f"{papers.BROKER}/")))
-    node = "`gossamer node --invitation FILE --organiser FINGERPRINT --policy FILE --data FILE`"
-    steps = {
-        f"The organiser's fingerprint is {founded.organiser.fingerprint}. Tell it to {who} by another way than "
-        "the invitations go, such as the telephone.": new,
-        f"{broker} goes to the broker's machine, and holds its private key: there, in that folder, "
-        "`mosquitto -c mosquitto.conf`.": not again and tls,
-        f"On the broker's machine: `mosquitto -c mosquitto.conf` in {broker}.": not (again or tls),
-        f"{changed} of {broker} go to the broker's machine, where the broker is restarted: nodes connect again by "
-        "themselves.": again and changed,
-        **dict.fromkeys(_handing_over(folder, kept, [name for name in names if name not in kept]), True),
-        f"{papers.START} goes to {who}, beside the invitation: all start from it, and refuse another file.": (
-            new and (folder / papers.START).exists()
-        ),
-        f"Each party puts {f'the new {papers.CERTIFICATE} in the place of the old one first, and then ' * tls}the new "
-        f"{papers.INVITATION} in the place of the old one: a node that runs sees it, and goes on by it.": again,
-        f"Each party: {node} (servers: without policy and data).": not again,
-        f"{who}: {node}.": again and new,
-        f"Keep {keys} here, where nobody else can read: `add` and `renew` need it.": keys,
+    there = [name for name in names if name not in kept]
+    due = {
+        "fingerprint": new,
+        "broker": not again and tls,
+        "open broker": not (again or tls),
+        "changed": again and changed,
+        "made": kept,
+        "others": there,
+        "start": new and (folder / papers.START).exists(),
+        "again": again,
+        "nodes": not again,
+        "joining": again and new,
+        "keys": keys,
     }
-    return "Next:\n" + "\n".join(wrapped(f"  - {step}") for step, due in steps.items() if due)
+    facts = {"founded": founded, "papers": papers, "who": who, "broker": broker, "changed": changed, "keys": keys}
+    facts |= {"folder": folder, "made": ", ".join(kept), "others": ", ".join(there)}
+    facts["first"] = _WORDS["first"].format(papers=papers) if tls else ""
+    return _listed("Next:", "steps", due, facts)
 
 
-def _handing_over(folder: Path, made: list[str], others: list[str]) -> list[str]:
-    steps = []
-    if made:
-        steps.append(
-            f"The private keys of {', '.join(made)} were made here, in their folders under {folder}: hand these over "
-            "safely, to nobody else, and delete the keys here. Who has one can act as that party."
-        )
-    if others:
-        steps.append(
-            f"The folders of {', '.join(others)} hold no secret, and may be mailed; each party puts the files beside "
-            f"its own {papers.IDENTITY}."
-        )
-    return steps
+def _listed(before: str, what: str, due: Mapping[str, object], facts: Mapping[str, object]) -> str:
+    """Those steps of ``actions.yaml`` that are due, below what stands before them."""
+    steps = [_WORDS[what][name].format(**facts) for name, is_due in due.items() if is_due]
+    return "\n".join([before, *(wrapped(f"  - {step}") for step in steps)])
 
 
 # One broker for several federations.
@@ -312,15 +302,7 @@ def _next_steps(options: argparse.Namespace, folder: Path, made: SharedBroker) -
         f"{broker} goes to the broker's machine as {at}, and holds its private key. There:\n"
         f"        mosquitto -c {at}/mosquitto.conf"
     )
-    reload = f"{broker / 'acl'} goes to the broker, which reloads it (SIGHUP): connections go on."
-    handing = (
-        "Each party puts the ca.crt and tls.crt of its folder above in place of those that its federation came with. "
-        "They hold no secret."
-    )
-    steps = [
-        *([reload] if options.join is not None else []),
-        *([handing] if made.issued else []),
-        f"Keep {folder / 'authority.key'} where nobody else can read: --join needs it.",
-    ]
-    first = [f"  - {start}"] if options.join is None else []  # a command to copy is not wrapped
-    return "\n".join(["Next:", *first, *(wrapped(f"  - {step}") for step in steps)])
+    due = {"join": options.join is not None, "issued": made.issued, "keep": True}
+    facts = {"acl": broker / "acl", "key": folder / "authority.key"}
+    first = f"\n  - {start}" if options.join is None else ""  # a command to copy is not wrapped
+    return _listed(f"Next:{first}", "shared", due, facts)
