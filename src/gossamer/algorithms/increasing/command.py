@@ -11,10 +11,12 @@ from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Opti
 from gossamer.algorithms.increasing import planning as of
 from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.errors import CallerError, counted
+from gossamer.files import words_beside
 from gossamer.privacy.guarantees import remarks, rounded_up
 from gossamer.privacy.mechanisms import NeighboringRelation
 
 _SHOWN = 6  # sizes on either side of the dots
+_WORDS = words_beside(__file__)
 
 
 def plan_document(plan: of.RoundPlan, proved: of.Proved) -> dict[str, Any]:
@@ -53,8 +55,7 @@ def _formula(start: int, m: float, power: float) -> str:
 
 
 def _title(asked: of.RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Rows:
-    grown = f"ceil({asked.dataset_size} q (i + m)^{power:g}), q = {q:.5g}, m = {m:.5g}"
-    return [[f"Sizes: {grown if power else f'always {start}'}"]]
+    return [[_WORDS["sizes" if power else "always"].format(asked=asked, start=start, power=power, q=q, m=m)]]
 
 
 def _listed(sizes: of.Sizes) -> str:
@@ -73,11 +74,8 @@ def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRela
     sizes = _title(asked, asked.initial_size, asked.power, plan.q, plan.m)
     limits = zip(("K-", "K+", "K*"), plan.limits.values())
     known = "".join(f"{name} {limit:.6g}, " for name, limit in limits if limit is not None)
-    line = (
-        f"  case {asked.case}; r0 {theorem.r0:.4g}, r {theorem.r:.4g}, m/T {plan.passes[-1].found:.4g} after "
-        f"{counted(len(plan.passes), 'pass', 'passes')}; "
-        f"K {asked.gradients}, {known}budget B {plan.budget:.4g}"
-    )
+    facts = {"last": plan.passes[-1], "passes": counted(len(plan.passes), "pass", "passes"), "known": known}
+    line = "  " + _WORDS["plan"].format(asked=asked, theorem=theorem, plan=plan, **facts)
     smallest = "above 1000" if proved.smallest_sigma is None else f"{proved.smallest_sigma:.5g}"
     both = [
         ["", "claimed (main theorem)", f"proved ({relation.value})"],
@@ -97,36 +95,31 @@ def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRela
 
 
 def _which_counts(plan: of.RoundPlan) -> str:
-    text = (
-        "Claim and proof are different things: the claim is what the paper's formula says of its own algorithm, the "
-        "proof is an accountant's figure for these rounds on Poisson samples, with gradients at released models "
-        "(round_update: batch). The proved figure is the one that counts."
-    )
-    if plan.note is not None:
-        text += f"\nMore than asked: {plan.note}."
-    if plan.claim_problem is not None:
-        text += f"\nThe claim is not valid: {plan.claim_problem}."
-    if plan.delta > 1 / plan.problem.dataset_size:
-        text += (
-            f"\nThis delta is above 1/{plan.problem.dataset_size}: it protects next to nobody; plan a larger epsilon."
-        )
-    return text
+    rules = {
+        "which counts": True,
+        "more": plan.note is not None,
+        "not valid": plan.claim_problem is not None,
+        "weak": plan.delta > 1 / plan.problem.dataset_size,
+    }
+    return "\n".join(_WORDS[name].format(plan=plan) for name, holds in rules.items() if holds)
 
 
 def _by_proof(plan: of.RoundPlan, proved: of.Proved) -> str:
     done, constant = proved.fair_rounds, proved.constant_noise
     one = done == 1
     first = "the first round makes" if one else f"the first {done} rounds make"
-    text = f"By proof: {first} the {counted(plan.problem.gradients, 'gradient')}"
-    if plan.problem.power == 0:
-        return f"{text} and have epsilon {rounded_up(proved.fair_epsilon, 3)}."
-    if constant is None:
-        return f"{text}; there is no constant schedule with as much proved privacy to compare with."
-    less = "also less" if proved.fair_noise < constant else "no less"
-    return (
-        f"{text} and {'has' if one else 'have'} epsilon {rounded_up(proved.fair_epsilon, 3)}. For that epsilon, rounds "
-        f"of {plan.problem.initial_size} need an aggregate noise of {constant:.4g}; these have "
-        f"{proved.fair_noise:.4g}: {less} noise, {plan.constant_rounds / done:.3g} times fewer rounds."
+    words = "alike" if plan.problem.power == 0 else "alone" if constant is None else "compared"
+    return str(
+        _WORDS[words].format(
+            made=f"By proof: {first} the {counted(plan.problem.gradients, 'gradient')}",
+            have="has" if one else "have",
+            epsilon=rounded_up(proved.fair_epsilon, 3),
+            start=plan.problem.initial_size,
+            constant=constant,
+            noise=proved.fair_noise,
+            less="no less" if constant is None or proved.fair_noise >= constant else "also less",
+            times=plan.constant_rounds / done,
+        )
     )
 
 
@@ -171,28 +164,13 @@ def found_answer(found: FoundRounds) -> Answer:
     ]
     goal = "fewest rounds" if asked.objective is Objective.ROUNDS else "least aggregate noise"
     powers, starts = (", ".join(f"{value:g}" for value in values) for values in (asked.powers, sorted(asked.starts)))
-    tried = (
-        f"Proved: noise multiplier {rounded_up(found.sigma, 5)}; ({rounded_up(found.epsilon, 5)}, {asked.delta:g})-"
-        f"differential privacy ({asked.relation.value}) with gradients at released models (round_update: batch).\n"
-        f"Searched for the {goal}: powers {powers}; initial sizes {starts}; rounds of at most {asked.largest}; sigma "
-        f"at most {asked.most_sigma:g}; aggregate noise at most {asked.most_noise:g} "
-        "times that of rounds of the initial size."
-    )
-    if found.power == 0 and not asked.initial_sizes:
-        tried += "\nSizes that do not grow win where the first round may be large; --initial-size makes it start small."
+    said = ["proved", "searched", *(["constant"] if found.power == 0 and not asked.initial_sizes else [])]
+    facts = {"sigma": rounded_up(found.sigma, 5), "epsilon": rounded_up(found.epsilon, 5), "goal": goal}
+    tried = "\n".join(_WORDS[name].format(asked=asked, powers=powers, starts=starts, **facts) for name in said)
     text = (sizes, _listed(found.sizes), "", rows, tried)
     weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
     return Answer(found_document(found), text, weak)
 
-
-_DESCRIPTION = """Compute rounds of growing size, s_i = ceil(N q (i + m)^p), from public constants. No data is read.
-Without --search: the paper's parameter selection for a noise multiplier and an epsilon, what its theorem claims, and
-beside it what is proved of the same rounds. With --search: the schedule with the fewest rounds, or with the least
-aggregate noise sqrt(rounds) * sigma, for which (epsilon, delta) is proved, with the least sigma. It tries every power
-and initial size (where not given, the powers 0, 1/4, 1/2, 3/4, 1 and the sizes 1, 4, 16, ...) and numbers of rounds in
-steps of a quarter, bisected in the end for the fewest. Growth is the slowest that makes all gradients, with m at least
-1. No round is larger than --most-size, no sigma than --most-sigma, and no aggregate noise than --most-noise times that
-of rounds of the initial size."""
 
 _OF_PLAN = ("sigma", "r0", "case", "over")
 _BOUNDS = ("most_size", "most_sigma", "most_noise")
@@ -289,6 +267,6 @@ COMMAND = Command(
     Options,
     answer,
     help="rounds of growing size: sizes, noise, what is claimed and proved",
-    description=_DESCRIPTION,
+    description=_WORDS["description"],
     needed=needed,
 )
