@@ -869,6 +869,11 @@ class Objective(ABC):
         """
         return self
 
+    @property
+    def frozen(self) -> str | None:
+        """SHA-256 of the numbers that the loss has beside its model; None if there are none."""
+        return None
+
     def computing(self) -> Computing:
         """Return how gradients are computed."""
         return Computing("linear")

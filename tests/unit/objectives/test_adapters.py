@@ -12,7 +12,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 import gossamer as gs
+from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
+from gossamer.experiment.preparation.objective import build_objective
 from gossamer.objectives.network_settings import AdapterSettings
 from gossamer.objectives.networks.adapters import adapt
 from gossamer.objectives.networks.module import TorchModule
@@ -152,3 +154,16 @@ def test_a_module_that_is_made_once_is_adapted_anew_each_time_and_stays_as_it_is
 def test_linear_models_have_no_adapters() -> None:
     with pytest.raises(gs.SpecError, match=r"objective\.adapters are for networks, found softmax"):
         gs.run(spec(), data=gs.Data(X, Y, labels=[0, 1, 2]))
+
+
+def test_the_network_below_adapters_is_the_same_wherever_it_is_made() -> None:
+    """Parties of a federation each make their own: what adapters stand beside may not be drawn anew."""
+    experiment = gs.Experiment.model_validate(
+        {
+            "objective": {"name": "mlp", "adapters": {"modules": ["hidden1"]}},
+            "dataset": "digits",
+            "budget": {"epsilon": 1.0},
+        }
+    )
+    made = [build_objective(experiment, load_dataset(experiment.dataset)).frozen for _ in range(2)]
+    assert made[0] == made[1] is not None

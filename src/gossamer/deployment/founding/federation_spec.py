@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from gossamer.algorithms.table import ALGORITHMS, KIND, registered_as
-from gossamer.data.datasets import declared, declared_form
+from gossamer.data.datasets import blank_dataset, declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError, SpecError, counted, did_you_mean, failing_as
-from gossamer.experiment.preparation.objective import pretrained_file
+from gossamer.experiment.preparation.objective import build_objective, pretrained_file
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings, PrivacySettings, of_others, resolved
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.files import make_own_folder, read_file, replaced
@@ -169,7 +169,19 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     if (start := start_of(experiment, folder)) is not None:
         experiment = with_start(experiment, path=None, sha256=pretrained_file(start)[1].sha256)
     check_no_files(experiment)
-    return write_spec(experiment)
+    return write_spec(_with_frozen(experiment))
+
+
+def _with_frozen(experiment: Experiment) -> Experiment:
+    """The experiment with a hash of what its network holds and nobody trains, where the code for it is here."""
+    objective = experiment.objective
+    if objective.module is None and objective.adapters is None:
+        return experiment
+    try:
+        frozen = build_objective(experiment, blank_dataset(experiment.dataset)).frozen
+    except CallerError:  # an organiser need not have the code that parties run
+        return experiment
+    return experiment.model_copy(update={"objective": objective.model_copy(update={"frozen": frozen})})
 
 
 def start_of(experiment: Experiment, folder: Path | None = None) -> PretrainedSettings | None:

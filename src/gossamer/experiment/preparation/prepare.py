@@ -25,7 +25,7 @@ from gossamer.data.examples import Split, check_persons
 from gossamer.data.memory import Data
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
-from gossamer.errors import DataError, RunWarning, SpecError
+from gossamer.errors import DataError, ModelError, RunWarning, SpecError
 from gossamer.experiment.preparation.objective import needs_estimates, objective_of, read_pretrained, with_estimates
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.objective import Objective
@@ -564,6 +564,11 @@ def assemble(
     cast = algorithm.cast(spec.algorithm, names)
     graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined, directed=cast.directed)
     objective, code = objective_of(spec, dataset, memory.module)
+    if spec.objective.frozen not in (None, objective.frozen):
+        raise ModelError(
+            f"objective.frozen: expected the SHA-256 {spec.objective.frozen} of what the network holds and nobody "
+            f"trains, found {objective.frozen}; take the version of it, and of what it loads, that all others have"
+        )
     spec, pretrained = _started(spec, objective)
     prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
     if not needs_estimates(spec):

@@ -93,6 +93,9 @@ class ObjectiveSettings(Section):
         the private data.
     adapters : mapping, optional
         Low-rank adapters of a network, which are trained in the place of its own parameters.
+    frozen : str, optional
+        SHA-256 of what a network holds beside the parameters that are trained. A federation's spec gets it where its
+        organiser has the code, and no party whose module holds other numbers joins.
     class_weight : mapping or "balanced", optional
         Factor of the loss of each class, by its label, which gradients have before they are clipped; 1 for the others.
         ``balanced``: in inverse proportion to what ``dataset.prevalence`` says of two classes, the largest being 1.
@@ -107,6 +110,7 @@ class ObjectiveSettings(Section):
     intercept: bool = True
     pretrained: Annotated[PretrainedSettings | None, bare("path")] = None
     adapters: AdapterSettings | None = None
+    frozen: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     class_weight: ClassWeight | None = None
 
     @model_validator(mode="after")

@@ -160,7 +160,7 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int) -> nn.Mod
         near = get_close_matches(name.lower(), MODELS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else "one's own is written 'package.module:Class'"
         raise ModelError(f"model is one of {', '.join(MODELS)}, found {name!r}; {hint}")
-    return MODELS[name](tuple(input_shape), classes)
+    return module_of(lambda: MODELS[name](tuple(input_shape), classes), name, input_shape, classes)
 
 
 def load_module(reference: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,42 @@ class TestCodeOfItsOwn:
     def test_it_runs_where_it_is_allowed(self, found: Invitation) -> None:
         found = replace(found, spec=found.spec.replace("os:abort", "torch.nn:Identity"))
         assert experiment_of(found, ["torch.nn:Identity"]).objective.module == "torch.nn:Identity"
+
+
+FROZEN = """
+import torch
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, input_shape, classes):
+        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, classes))
+        self[1].requires_grad_(False).weight.fill_({})
+"""
+
+
+class TestNumbersThatNobodyTrains:
+    @pytest.fixture
+    def module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        pytest.importorskip("torch", reason="needs the extra torch")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return tmp_path / f"frozen_{tmp_path.name}.py"
+
+    def invited(self, module: Path) -> Invitation:
+        prepared = prepare(parse_spec({"dataset": "digits", "budget": BUDGET, **SPECS["gossip"]}))
+        settings = prepared.experiment.objective.model_copy(update={"module": f"{module.stem}:Net"})
+        return invitation(replace(prepared, experiment=prepared.experiment.model_copy(update={"objective": settings})))
+
+    def test_are_the_same_at_every_party_or_nobody_joins(self, module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        module.write_text(FROZEN.format(1))
+        found = self.invited(module)
+        Agreed.by(found, [f"{module.stem}:Net"])
+        monkeypatch.delitem(sys.modules, module.stem)
+        module.write_text(FROZEN.format("1.5"))
+        with pytest.raises(CallerError, match=r"^objective\.frozen: expected the SHA-256 [0-9a-f]{64} of .*, found "):
+            Agreed.by(found, [f"{module.stem}:Net"])
+
+    def test_are_not_asked_of_an_organiser_without_the_code(self, module: Path) -> None:
+        found = self.invited(module)
+        assert "frozen" not in found.spec.replace(module.stem, "")
+        module.write_text(FROZEN.format(1))
+        Agreed.by(found, [f"{module.stem}:Net"])
