@@ -291,3 +291,28 @@ def test_sparse_archives_of_the_reader_are_read_by_the_simulator_too(tmp_path: P
     data = load_dataset(DatasetSettings(name="mine", path=tmp_path / "mine.npz", test_path=None, layout="sparse"))
     assert data.train.sparse
     assert data.train.features.toarray().tolist() == [[0, 2.5, 0], [1, 0, 0]] * 4
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        (["50,p9,a", "51,p9,b"], None),
+        (["50,p9,a", "51,p1,b"], "found 1 person with examples to train on and held out"),
+        (["50,p9,a", "51,p9,b", "52,p9,a"], "found a person with 3 of them"),
+    ],
+)
+def test_whose_rows_are_held_out_is_compared_with_whose_are_trained_on(
+    test: list[str], said: str | None, tmp_path: Path
+) -> None:
+    """Where something is released of test rows; each party has both in tables of its own."""
+    train = _csv(tmp_path / "train.csv", [f"{row},p{row // 2},{'ab'[row % 2]}" for row in range(8)], "age,who,died")
+    held = _csv(tmp_path / "test.csv", test, "age,who,died")
+    form = {"target": "died", "person": "who", "labels": ("a", "b"), "columns": {"age": {"range": [0, 100]}}}
+    settings = DatasetSettings.model_validate({"name": "wards", "format": "csv", **form})
+    load_party_split(settings, train, held, rows_per_person=2)
+    if said is None:
+        load_party_split(settings, train, held, rows_per_person=2, evaluated=True)
+        return
+    with pytest.raises(DataError, match=said) as error:
+        load_party_split(settings, train, held, rows_per_person=2, evaluated=True)
+    assert "\n" not in str(error.value)
