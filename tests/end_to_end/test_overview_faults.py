@@ -45,7 +45,8 @@ budget: {epsilon: 100, delta: 1.0e-4}
 links: {retry_after: 1, silence: 10}
 deployment: {release_deadline: 1.0}
 """
-_LIMIT, _PATIENCE = 60.0, 240.0
+_LIMIT, _PATIENCE = 60.0, 600.0
+_OPTIONS = ("--connect-timeout", "300", "--wait", "300")
 _DISK = 'mount -t tmpfs -o size=8m none "$0" || exit 77; exec "$@"'
 _MAIN = "from gossamer.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
 _OLD_VERSION = f"import gossamer.version as v; v.__version__ = '0.0.9'; {_MAIN}"
@@ -58,34 +59,44 @@ class Drill:
     def __init__(self, folder: Path, nodes: int) -> None:
         self.folder, url = folder / "f", f"mqtts://127.0.0.1:{free_port()}"
         self.federation = LocalFederation.found(experiment(SPEC % nodes), self.folder, url)
-        self.broker, self.processes = FoundedBroker(self.folder), dict[str, subprocess.Popen[bytes]]()
+        self.broker, self.pids = FoundedBroker(self.folder), dict[str, int]()
         self.said = folder / "overview.jsonl"
 
     def state(self, name: str) -> Path:
         return self.folder / name / "state"
 
-    def start(self, name: str, code: str = _MAIN, *before: str) -> None:
-        command = self.federation.command(name, "--connect-timeout", "120")
+    def start(self, name: str) -> None:
+        """Start a party, forked off a process that has imported all it needs."""
+        self.federation.start(name, *_OPTIONS)
+        self.pids[name] = self.federation.processes[name].pid or 0
+
+    def start_as(self, name: str, code: str, *before: str) -> None:
+        """Start a party as a program of its own."""
+        command = self.federation.command(name, *_OPTIONS)
         with (self.folder / name / "output.log").open("ab") as output:
-            self.processes[name] = subprocess.Popen(
+            process = subprocess.Popen(
                 [*before, sys.executable, "-c", code, *command],
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
+        self.pids[name] = process.pid
 
     def start_on_own_disk(self, name: str) -> None:
         """Start a party whose state folder is a file system of its own, which it takes with it when it ends."""
         self.state(name).mkdir(mode=0o700, exist_ok=True)
-        self.start(name, _MAIN, *MOUNT, "sh", "-c", _DISK, str(self.state(name)))
+        self.start_as(name, _MAIN, *MOUNT, "sh", "-c", _DISK, str(self.state(name)))
 
     def end(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        self.processes[name].send_signal(how)
-        self.processes[name].wait(60)
+        os.kill(self.pids[name], how)
+        self.wait_for_end(name)
+
+    def wait_for_end(self, name: str) -> None:
+        self.wait(lambda: StateFolder(self.state(name)).process is None, f"{name} to end")
 
     def disk(self, name: str) -> Path:
         """The state folder as the process sees it."""
-        return Path(f"/proc/{self.processes[name].pid}/root{self.state(name)}")
+        return Path(f"/proc/{self.pids[name]}/root{self.state(name)}")
 
     def overview(self) -> dict[str, Any]:
         lines = self.said.read_text().splitlines() if self.said.exists() else []
@@ -131,10 +142,10 @@ def drill(folder: Path, nodes: int) -> Iterator[Drill]:
         try:
             yield there
         finally:
-            for process in (watch, *there.processes.values()):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-                process.wait()
+            for pid in (watch.pid, *there.pids.values()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            watch.wait()
 
 
 # Each makes a fault at one party, says what the overview has to say of it, and gives what mends it.
@@ -148,8 +159,8 @@ def silent(there: Drill, name: str) -> tuple[str, Mend]:
 
 
 def hang(there: Drill, name: str) -> tuple[str, Mend]:
-    there.processes[name].send_signal(signal.SIGSTOP)
-    return "not heard for", lambda: there.processes[name].send_signal(signal.SIGCONT)
+    os.kill(there.pids[name], signal.SIGSTOP)
+    return "not heard for", lambda: os.kill(there.pids[name], signal.SIGCONT)
 
 
 def access_list(there: Drill, name: str) -> tuple[str, Mend]:
@@ -162,13 +173,13 @@ def access_list(there: Drill, name: str) -> tuple[str, Mend]:
 
 def other_version(there: Drill, name: str) -> tuple[str, Mend]:
     there.end(name)
-    there.start(name, _OLD_VERSION)
+    there.start_as(name, _OLD_VERSION)
     return "runs gossamer 0.0.9", lambda: (there.end(name), there.start(name))
 
 
 def stopped_clock(there: Drill, name: str) -> tuple[str, Mend]:
     there.end(name)
-    there.start(name, _STOPPED_CLOCK)
+    there.start_as(name, _STOPPED_CLOCK)
     return "its clock is", lambda: (there.end(name), there.start(name))
 
 
@@ -177,15 +188,19 @@ def old_copy(there: Drill, name: str) -> tuple[str, Mend]:
     state, copy = there.state(name), there.folder / name / "copy"
     shutil.copytree(state, copy)
     there.start(name)
-    before = StateFolder(state).status()["releases"]
-    there.wait(lambda: StateFolder(state).status()["releases"] > before + 3, "it to go on")
+
+    def releases() -> int:
+        return int(StateFolder(state).status().get("releases", 0))
+
+    before = releases()
+    there.wait(lambda: releases() > before + 3, "it to go on")
     there.end(name)
     newest = state.rename(there.folder / name / "newest")
     copy.rename(state)
     there.start(name)
 
     def mend() -> None:
-        there.processes[name].wait(60)
+        there.wait_for_end(name)
         shutil.rmtree(state)
         newest.rename(state)
         there.start(name)
@@ -219,7 +234,7 @@ def full_disk(there: Drill, name: str) -> tuple[str, Mend]:
 
 
 def read_only(there: Drill, name: str) -> tuple[str, Mend]:
-    process = str(there.processes[name].pid)
+    process = str(there.pids[name])
     remount = ["mount", "-o", "remount,ro", str(there.state(name))]
     subprocess.run(["nsenter", "-t", process, "-U", "-m", "--preserve-credentials", *remount], check=True)
     return "may only be read|Read-only file system", None

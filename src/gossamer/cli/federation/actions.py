@@ -245,6 +245,7 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
         "again": again,
         "nodes": not again,
         "joining": again and new,
+        "watched": not again,
         "keys": keys,
     }
     facts = {"founded": founded, "papers": papers, "who": who, "broker": broker, "changed": changed, "keys": keys}

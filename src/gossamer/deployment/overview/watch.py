@@ -15,14 +15,14 @@ from typing import Any
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.party.health import CRITICAL, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
-from gossamer.deployment.party.party import LARGEST_DATAGRAM
+from gossamer.deployment.party.party import LARGEST_DATAGRAM, broker_address
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
 from gossamer.deployment.peers.standing import PeerState
 from gossamer.errors import CallerError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
-from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings
+from gossamer.runtimes.mqtt.broker import TransportSettings
 from gossamer.runtimes.mqtt.certificates import expiry
 from gossamer.runtimes.mqtt.transport import MqttTransport
 
@@ -68,7 +68,8 @@ class Watch:
         run, members = self.invitation.run, self.invitation.members
         identity = _identity(place, self.invitation)
         limits = TransportSettings(patience, largest_datagram=LARGEST_DATAGRAM)
-        self._transport = MqttTransport(run, WATCHER, _address(place, self.invitation), limits, say)
+        address = broker_address(place, place / papers.IDENTITY, self.invitation)
+        self._transport = MqttTransport(run, WATCHER, address, limits, say)
         names = [member.name for member in members]
         self._peers = Peers(identity, run, WATCHER, members, OVERVIEW, time.monotonic(), contacts=names)
 
@@ -124,12 +125,6 @@ def _identity(place: Path, invitation: Invitation) -> Identity:
             "put the folder overview of this federation there"
         )
     return identity
-
-
-def _address(place: Path, invitation: Invitation) -> BrokerAddress:
-    host, port = papers.host_and_port(invitation.broker)
-    tls = Tls(place / papers.AUTHORITY, place / papers.CERTIFICATE, place / papers.IDENTITY)
-    return BrokerAddress(host, port, tls if papers.has_tls(invitation.broker) else None)
 
 
 def _expired(certificate: Path) -> bool:

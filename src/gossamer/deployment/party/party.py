@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -59,7 +60,7 @@ def connected(
         If a file is missing.
     """
     limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
-    address = broker_address(options, invitation)
+    address = broker_address(options.folder, options.key, invitation)
     transport, stopping = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn), list[str]()
 
     def stop(why: str) -> None:
@@ -81,8 +82,8 @@ def connected(
     return None
 
 
-def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddress:
-    """Address of the broker, with the files for TLS that lie beside the invitation.
+def broker_address(folder: Path, key: Path, invitation: Invitation) -> BrokerAddress:
+    """Address of the broker, with the files for TLS that lie beside the invitation, and the key that they are for.
 
     Raises
     ------
@@ -92,7 +93,7 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
     host, port = host_and_port(invitation.broker)
     if not has_tls(invitation.broker):
         return BrokerAddress(host, port)
-    authority, certificate = options.folder / AUTHORITY, options.folder / CERTIFICATE
+    authority, certificate = folder / AUTHORITY, folder / CERTIFICATE
     missing = [str(file) for file in (authority, certificate) if not file.is_file()]
     if missing:
         raise CallerError(
@@ -100,7 +101,7 @@ def broker_address(options: PartyOptions, invitation: Invitation) -> BrokerAddre
             "organiser handed over beside the invitation"
         )
     # The certificate is for the party's identity.
-    return BrokerAddress(host, port, Tls(authority, certificate, options.key))
+    return BrokerAddress(host, port, Tls(authority, certificate, key))
 
 
 _STOPPED, _LEFT, _SHORT = "stopped", "left", "short"
