@@ -59,6 +59,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import counted, round_up
+from gossamer.files import words_beside
 from gossamer.notebooks import card, opened
 from gossamer.privacy.mechanisms import NeighboringRelation
 
@@ -423,14 +424,9 @@ HELD_OUT = "held-out example of a node's shard"
 """Who is protected by noise on what is said of examples that a model is tested on."""
 WHOEVER = "whoever sees the released histograms, all other nodes included, malicious ones too"
 
-CODE = "the model's code is trusted, and neither it nor the initial model comes from the private data"
-EXAMPLES = (
-    "training examples are covered, in all messages and in the model; test examples and the scores on them are not"
-)
-
-_ONE_EXAMPLE = (
-    "each person has one example, at one node; if not, a budget with rows_per_person covers a person's examples"
-)
+_WORDS = words_beside(__file__)
+CODE: str = _WORDS["code"]
+EXAMPLES: str = _WORDS["examples"]
 
 PLANNED = Guarantee(
     epsilon=math.inf,
@@ -438,31 +434,15 @@ PLANNED = Guarantee(
     unit=EXAMPLE,
     neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
     observer=OTHER_NODES,
-    assumptions=(
-        "shard sizes, sampling rates, batch sizes, step sizes and numbers of updates are public constants",
-        "so are the numbers of features and classes, the choice of test examples, and who holds which example",
-        _ONE_EXAMPLE,
-        "clip, noise, rate and count are enforced by each node on its own data",
-        CODE,
-        "this run alone: what other runs on the same data release adds up",
-        EXAMPLES,
-        "the timing of messages is not covered, and neither are crashes",
-    ),
+    assumptions=tuple(_WORDS["planned"]),
     proof="",
     rows_per_person=1,
 )
 """What all planned runs have in common; see `planned`."""
 
-ADD_OR_REMOVE = "adding or removing an example is read as blanking one of the shard's public slots"
-SIMULATED_NOISE = (
-    "a simulation: noise and samples come from a secret of 128 random bits, drawn for this run alone, that nobody may "
-    "learn (noise_secret.json beside the results, result.secret in Python), expanded by a generator that is not "
-    "cryptographic; rounding of floating-point sums and noise is not covered"
-)
-REPRODUCIBLE = (
-    "This run has no guarantee: reproducible noise follows from the spec's seed, and whoever knows the spec draws it "
-    "again and subtracts it."
-)
+ADD_OR_REMOVE: str = _WORDS["added or removed"]
+SIMULATED_NOISE: str = _WORDS["simulated noise"]
+REPRODUCIBLE: str = _WORDS["reproducible"]
 
 
 PUBLIC_EXAMPLES = "examples that the schedule was estimated on are public, and none of them is protected"
@@ -491,32 +471,17 @@ class KnownPersons(StrEnum):
 
 def for_persons(guarantee: Guarantee, rows: int, known: KnownPersons) -> Guarantee:
     """A planned guarantee whose epsilon is one for all examples of a person, at most ``rows``."""
-    place = "wherever they are" if known is KnownPersons.SPREAD else "all at one node"
-    replaced = {_ONE_EXAMPLE: _OF_PERSONS[known].format(rows=rows), ADD_OR_REMOVE: _PERSON_REMOVED}
+    spread, persons = known is KnownPersons.SPREAD, _WORDS["persons"][known.value].format(rows=rows)
+    place = "wherever they are" if spread else "all at one node"
+    replaced = {_WORDS["one example"]: persons, ADD_OR_REMOVE: _WORDS["person removed"]}
     return replace(
         guarantee,
         unit=f"person with at most {counted(rows, 'example')}, {place}",
-        observer=_OTHERS if known is KnownPersons.SPREAD else guarantee.observer,
+        observer=_WORDS["others"] if spread else guarantee.observer,
         assumptions=tuple(replaced.get(line, line) for line in guarantee.assumptions),
-        proof=f"{guarantee.proof}; {_TOGETHER[known is KnownPersons.SPREAD]}",
+        proof=f"{guarantee.proof}; {_WORDS['composed' if spread else 'changed']}",
         rows_per_person=rows,
     )
-
-
-_OTHERS = "all nodes together that hold none of the person's examples, malicious ones included, and anyone on the wires"
-_PERSON_REMOVED = "adding or removing a person is read as blanking public slots of shards, one for each example"
-_OF_PERSONS = {
-    KnownPersons.NOTHING: "each person has at most {rows} examples, all at one node",
-    KnownPersons.TOGETHER: "which examples are one person's is public, as dataset.person says; each has at most "
-    "{rows}, all at one node, which has been checked",
-    KnownPersons.SPREAD: "which examples are one person's is public, as dataset.person says; each has at most "
-    "{rows}, at all nodes together, which has been checked",
-}
-_TOGETHER = {
-    False: "all examples of a person change at once, each sampled on its own",
-    True: "all examples of a person change at once, each sampled on its own, and the plans of all nodes that hold some "
-    "are composed together",
-}
 
 
 def reproducible(guarantee: Guarantee) -> Guarantee:
