@@ -264,6 +264,7 @@ def test_all_held_out_rows_of_a_person_are_covered(of_persons: LocalFederation, 
         (lambda found: {"train_persons": np.append(found["test_persons"][:1], found["train_persons"][1:])}, "held out"),
         (lambda found: {"test_persons": None}, "whose examples are held out"),
     ],
+    ids=["too many", "on both sides", "unknown"],
 )
 def test_persons_on_both_sides_are_refused_before_anything_is_charged(
     of_persons: LocalFederation, changed: Any, said: str
@@ -329,14 +330,16 @@ def test_parts_of_another_run_and_damaged_ones_are_refused(federation: LocalFede
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("by", "parties"), [("party", {"node-0", "node-1"}), ("federation", {"all"})])
 def test_up_says_what_all_have_released_and_verify_follows(
-    spec: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    spec: dict[str, Any], by: str, parties: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    spec["evaluation"]["by"] = by
     with EmbeddedBroker() as broker:
         federation = LocalFederation.found(parse_spec(spec), Path("up"), broker.url)
         ended = federation.run(lambda line: None)
     assert not ended.failed
-    assert set(ended.evaluation["parties"]) == {"node-0", "node-1"}
+    assert set(ended.evaluation["parties"]) == parties
     assert "missing" not in ended.evaluation
     capsys.readouterr()
     for name in federation.members:
