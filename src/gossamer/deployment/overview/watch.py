@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class Watch:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self.folder / name / papers.CERTIFICATE)]
-        return judged(states, self.invitation.run, time.time(), expired)
+        return judged(states, self.invitation.run, time.time(), expired, connected=self._transport.connected)
 
     def _all_heard(self, now: float) -> bool:
         return all(peer.digest is not None for peer in self._peers.states(now).values())
@@ -131,7 +131,9 @@ def _expired(certificate: Path) -> bool:
     return certificate.exists() and expiry(certificate).timestamp() < time.time()
 
 
-def judged(states: Mapping[str, PeerState], run: str, now: float, expired: list[str] | None = None) -> Statuses:
+def judged(
+    states: Mapping[str, PeerState], run: str, now: float, expired: Sequence[str] = (), *, connected: bool = True
+) -> Statuses:
     """Statuses of parties as they are heard.
 
     Parameters
@@ -142,8 +144,10 @@ def judged(states: Mapping[str, PeerState], run: str, now: float, expired: list[
         Name of the run.
     now : float
         Seconds since 1970.
-    expired : list of str, optional
+    expired : sequence of str, optional
         Parties whose certificate has expired, by its copy here.
+    connected : bool
+        Whether who watches has the broker.
     """
     found = {name: _status(peer, now) | {"node": name, "run": run} for name, peer in states.items()}
     wrong = {name: _wrong(status, states[name], now) for name, status in found.items()}
@@ -153,7 +157,7 @@ def judged(states: Mapping[str, PeerState], run: str, now: float, expired: list[
     for name, status in found.items():
         if status["state"] == UNHEARD:
             missed = [other for other in heard if _late(found[other]) & {name}]
-            wrong[name].append(_of_silent(states[name], bool(heard), missed, name in (expired or ())))
+            wrong[name].append(_of_silent(states[name], bool(heard), missed, name in expired, connected))
         if status.get("version", usual) != usual:
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))
@@ -222,8 +226,10 @@ def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
     return alert.level == CRITICAL and (alert.kind not in _OF_PEERS or refused)
 
 
-def _of_silent(peer: PeerState, heard: bool, missed: list[str], expired: bool) -> Alert:
+def _of_silent(peer: PeerState, heard: bool, missed: list[str], expired: bool, connected: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
+    if not connected:
+        return Alert(WARNING, "this machine has no connection to the broker, and goes on trying", "broker")
     if peer.state == "never heard" and peer.seconds < _PATIENCE:
         return Alert(WARNING, "was called, and has not answered yet", "silence")
     if expired:

@@ -26,6 +26,7 @@ TOLD = (
     *("peers", "unacknowledged", "alone", "holds", "stalled", "rounds", "needs", "expires", "forgotten"),
 )
 """Keys of a status that a digest may depend on."""
+_STALE = 10.0  # seconds for which a digest is told again to who asks often: none shows when a computation ends
 _OF_PEERS = ("state", "seconds", "finished", "receipts")
 _PHRASES = (
     *("the disk is full", "No space left on device", "Disk quota exceeded", "its disk reports an error"),
@@ -83,9 +84,10 @@ class Overview:
     ) -> None:
         invitation, allowed = invited.agreed.invitation, invited.policy is None or invited.policy.overview
         self._names = {watcher.name for watcher in invitation.watchers}
-        self._status, self._why, self._news, self._next_look = status, "", object(), -math.inf
+        self._status, self._why, self._news = status, "", object()
+        self._next_look, self._stale_at, self._digest = -math.inf, -math.inf, digest_of(status(), time.time())
         ends = invited.identity, invitation.run, invitation.me.name, invitation.watchers if allowed else ()
-        self._peers = Peers(*ends, OVERVIEW, now, digest=self._digest, log=say)
+        self._peers = Peers(*ends, OVERVIEW, now, digest=lambda: self._digest, log=say)
 
     def watches(self, name: str) -> bool:
         """Whether it is somebody who watches, and no peer."""
@@ -97,11 +99,14 @@ class Overview:
 
     def wake(self, now: float) -> Outgoing:
         """Datagrams that the passing of time demands, and what is news."""
-        if now >= self._next_look:
-            self._next_look = now + 1.0
-            if (news := _news(self._status())) != self._news:
-                self._news = news
-                self._peers.hasten()
+        if now < self._next_look:
+            return self._peers.wake(now)
+        self._next_look = now + 1.0
+        if (news := _news(self._status())) != self._news:
+            self._news, self._stale_at = news, -math.inf
+            self._peers.hasten()
+        if now >= self._stale_at:
+            self._digest, self._stale_at = digest_of(self._status(), time.time(), self._why), now + _STALE
         return self._peers.wake(now)
 
     def ends(self, state: str, why: str, now: float) -> Outgoing:
@@ -109,9 +114,6 @@ class Overview:
         status = {**self._status(), "state": state, "since": time.time()}
         self._status, self._why, self._next_look = lambda: status, why, -math.inf
         return self.wake(now)
-
-    def _digest(self) -> Digest:
-        return digest_of(self._status(), time.time(), self._why)
 
 
 def _news(status: Mapping[str, Any]) -> object:

@@ -91,6 +91,12 @@ def test_nobody_is_missed_before_they_can_have_answered() -> None:
     assert levels(a=party(None, "never heard", 60.0)) == {"a": "critical"}
 
 
+def test_nobody_is_blamed_while_who_watches_has_no_broker() -> None:
+    found = judged({"a": party(WELL, "silent", 50.0)}, RUN, NOW, connected=False)
+    (said,) = found["a"]["problems"]
+    assert (said["level"], said["kind"]) == ("warning", "broker")
+
+
 def test_who_was_heard_and_fell_silent() -> None:
     """What it said last of others is not so any longer."""
     found = judged({"a": party(late("b"), "silent", 50.0), "b": party()}, RUN, NOW)

@@ -203,6 +203,20 @@ def test_the_next_who_watches_hears_it_at_once_too() -> None:
     assert there.digest is not None
 
 
+def test_who_asks_often_is_told_the_same_for_ten_seconds() -> None:
+    """Or the second in which an update comes would show."""
+    said = status()
+    there = Watched(of=lambda: said)
+    heard = []
+    for updates in range(60):
+        said = status(updates=updates)
+        there.watch = Peers(identity(WATCHER), RUN, WATCHER, [member("a")], OVERVIEW, there.now, contacts=["a"])
+        there.pass_time(1)
+        heard += [] if there.digest is None else [there.digest.get("updates", 0)]
+    assert len(heard) > 20
+    assert len(set(heard)) <= 7
+
+
 def test_nobody_else_hears_anything() -> None:
     """A member without the key, and whoever calls a node whose owner forbids it."""
     for there in (Watched(key="b"), Watched(allowed=False)):
