@@ -121,7 +121,8 @@ class Data:
         Parameters
         ----------
         examples : Dataset or DataLoader
-            Pairs of features and target, or mappings of features and ``label``; of a loader, batches of them.
+            Pairs of features and target, or mappings of features and ``label``; of a loader, batches of them. Pictures
+            of Pillow become [channels, rows, columns]. One of `datasets` (`load_from_disk`) is read alike.
         test : Dataset or DataLoader, optional
             Examples to test on, read alike.
         **said
@@ -256,8 +257,14 @@ def _pair(item: Any, name: str) -> tuple[Any, Any]:
         item = item[features], item[key.pop()]
     if not isinstance(item, tuple | list) or len(item) != 2:
         found = f"{type(item).__name__}" + (f" of {', '.join(map(str, item))}" if isinstance(item, Mapping) else "")
-        raise DataError(f"{name}: expected pairs of features and target, found {found}; let __getitem__ return a pair")
-    return item[0], item[1]
+        raise DataError(
+            f"{name}: expected pairs of features and target, found {found}; let __getitem__ return a pair, or "
+            "leave two columns"
+        )
+    x, y = item
+    if hasattr(x, "getbands"):  # a picture of Pillow: its channels come last, if it says any
+        x = np.atleast_3d(np.asarray(x)).transpose(2, 0, 1)
+    return x, y
 
 
 def _features(values: Any, name: str) -> Features:

@@ -22,7 +22,7 @@ class AdapterSettings(Section):
     alpha : float
         Factor of what an adapter adds, times the rank.
     modules : list of str
-        Names of `torch.nn.Linear` layers, as ``named_modules()`` has them, or what such names end with:
+        Names of `torch.nn.Linear` layers (or `Conv1D` of transformers), as ``named_modules()`` has them, or their ends:
         ``q_proj`` is the layer of this name in every block.
     """
 

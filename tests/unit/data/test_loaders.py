@@ -152,3 +152,23 @@ def test_what_cannot_be_read_is_said_in_a_line(case: str) -> None:
         warnings.simplefilter("ignore")  # torch's own, of lengths
         with pytest.raises(gs.CallerError, match=message):
             gs.run(SPEC, data=source())
+
+
+@pytest.mark.parametrize(("size", "shape"), [((8, 6), [1, 8, 6]), ((8, 6, 3), [3, 8, 6])])
+def test_pictures_have_their_channels_first(size: tuple[int, ...], shape: list[int]) -> None:
+    """Columns of pictures, as of `datasets` or torchvision, are objects of Pillow; networks take channels first."""
+    image = pytest.importorskip("PIL.Image", reason="needs the extra images")
+    pixels = np.random.default_rng(0).integers(0, 256, (4, *size), np.uint8)
+    rows = [{"image": image.fromarray(each), "label": n % 2} for n, each in enumerate(pixels)]
+
+    class Pictures:
+        def __len__(self) -> int:
+            return len(rows)
+
+        def __getitem__(self, n: int) -> dict[str, Any]:
+            return rows[n]
+
+    found = gs.Data.read(Pictures()).train.features
+    assert list(found.shape) == [4, *shape]
+    expected = pixels[:, None] if len(size) == 2 else np.moveaxis(pixels, -1, 1)
+    np.testing.assert_array_equal(found, expected)

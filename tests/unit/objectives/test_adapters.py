@@ -167,3 +167,22 @@ def test_the_network_below_adapters_is_the_same_wherever_it_is_made() -> None:
     )
     made = [build_objective(experiment, load_dataset(experiment.dataset)).frozen for _ in range(2)]
     assert made[0] == made[1] is not None
+
+
+def test_a_conv1d_of_transformers_is_a_linear_layer_the_other_way_round() -> None:
+    """GPT2 has x W + b with W [inputs, outputs]: a function of x beside which A and B have the sizes of its own."""
+
+    class Conv1D(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight + self.bias
+
+    Conv1D.__module__ = "transformers.pytorch_utils"
+    layer, x = Conv1D(), torch.randn(4, 5)
+    found = adapt(nn.Sequential(layer), AdapterSettings(rank=2, alpha=6, modules=("0",)))[0]
+    torch.nn.init.normal_(found.up.weight)
+    expected = x @ (layer.weight + 3 * (found.up.weight @ found.down.weight).T) + layer.bias
+    torch.testing.assert_close(found(x), expected)

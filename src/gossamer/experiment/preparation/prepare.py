@@ -401,7 +401,7 @@ class FromMemory:
             arrays = isinstance(given, Sequence | Mapping) or hasattr(given, "__array__")
             if arrays or not (hasattr(given, "batch_sampler") or hasattr(type(given), "__getitem__")):
                 found = type(given).__name__
-                raise SpecError(f"data: expected gs.Data(x, y, ...), found {found}; wrap the arrays")
+                raise SpecError(f"data: expected gs.Data(x, y, ...), found {found}; wrap the arrays, or give a split")
             object.__setattr__(self, "data", Data.read(given))
 
     def named(self, experiment: Experiment) -> Experiment:

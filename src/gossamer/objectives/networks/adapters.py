@@ -14,6 +14,7 @@ import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to inst
 
 # isort: split
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +26,12 @@ from gossamer.objectives.network_settings import AdapterSettings
 class LowRank(nn.Module):
     """A layer ``base``, and beside it ``scale * up(down(x))``."""
 
-    def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
+    def __init__(self, base: nn.Module, sizes: tuple[int, int], rank: int, scale: float) -> None:
         super().__init__()
-        dtype = base.weight.dtype
+        (inputs, outputs), dtype = sizes, next(base.parameters()).dtype
         self.base, self.scale = base, scale
-        self.down = nn.Linear(base.in_features, rank, bias=False, dtype=dtype)
-        self.up = nn.Linear(rank, base.out_features, bias=False, dtype=dtype)
+        self.down = nn.Linear(inputs, rank, bias=False, dtype=dtype)
+        self.up = nn.Linear(rank, outputs, bias=False, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -43,13 +44,22 @@ class LowRank(nn.Module):
         return found
 
 
+def _sizes(layer: nn.Module) -> tuple[int, int] | None:
+    """Inputs and outputs of a `nn.Linear`, or of the `Conv1D` of transformers, its transpose; None of other layers."""
+    kind = type(layer)
+    if kind is not nn.Linear and (kind.__module__, kind.__name__) != ("transformers.pytorch_utils", "Conv1D"):
+        return None
+    shape = cast(Tensor, layer.weight).shape
+    return (shape[1], shape[0]) if kind is nn.Linear else (shape[0], shape[1])
+
+
 def adapt(module: nn.Module, settings: AdapterSettings) -> nn.Module:
     """Return a frozen copy of ``module`` with adapters beside those of its layers that ``settings`` name.
 
     Raises
     ------
     SpecError
-        If there is no such layer, or it is no `nn.Linear`.
+        If there is no such layer, or it is no `nn.Linear` and none of transformers' `Conv1D`.
     """
     module = copy.deepcopy(module).requires_grad_(False)  # whoever makes it may give the same one again
     layers = {name: layer for name, layer in module.named_modules(remove_duplicate=False) if name}
@@ -57,13 +67,13 @@ def adapt(module: nn.Module, settings: AdapterSettings) -> nn.Module:
     for wanted in settings.modules:
         found = [name for name in layers if f".{name}".endswith(f".{wanted}")]
         if not found:
-            known = {name.rpartition(".")[2] for name, layer in layers.items() if type(layer) is nn.Linear}
+            known = {name.rpartition(".")[2] for name, layer in layers.items() if _sizes(layer)}
             raise SpecError(f"objective.adapters.modules: no layer is called {wanted!r}{did_you_mean(wanted, known)}")
         for name in found:
-            if type(layer := layers[name]) is not nn.Linear:
+            if (sizes := _sizes(layer := layers[name])) is None:
                 kind = type(layer).__name__
                 raise SpecError(f"objective.adapters.modules: layer {name!r} is {kind}, expected Linear; leave it out")
             with torch.random.fork_rng(devices=[]):  # A is drawn anew for a run
-                made[layer] = made.get(layer) or LowRank(layer, settings.rank, settings.alpha / settings.rank)
+                made[layer] = made.get(layer) or LowRank(layer, sizes, settings.rank, settings.alpha / settings.rank)
             module.set_submodule(name, made[layer])
     return module
