@@ -86,8 +86,9 @@ class Overview:
         self._names = {watcher.name for watcher in invitation.watchers}
         self._status, self._why, self._news = status, "", object()
         self._next_look, self._stale_at, self._digest = -math.inf, -math.inf, digest_of(status(), time.time())
-        ends = invited.identity, invitation.run, invitation.me.name, invitation.watchers if allowed else ()
-        self._peers = Peers(*ends, OVERVIEW, now, digest=lambda: self._digest, log=say)
+        told = invitation.watchers if allowed else ()
+        ends, names = (invited.identity, invitation.run, invitation.me.name, told), [one.name for one in told]
+        self._peers = Peers(*ends, OVERVIEW, now, contacts=names, digest=lambda: self._digest, log=say)
 
     def watches(self, name: str) -> bool:
         """Whether it is somebody who watches, and no peer."""
@@ -108,6 +109,10 @@ class Overview:
         if now >= self._stale_at:
             self._digest, self._stale_at = digest_of(self._status(), time.time(), self._why), now + _STALE
         return self._peers.wake(now)
+
+    def is_heard(self, now: float) -> bool:
+        """Whether somebody watches this process, as far as it knows."""
+        return any(peer.state == "up" for peer in self._peers.states(now).values())
 
     def ends(self, state: str, why: str, now: float) -> Outgoing:
         """The last digest of a node whose process ends."""

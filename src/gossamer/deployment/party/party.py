@@ -106,6 +106,7 @@ def broker_address(folder: Path, key: Path, invitation: Invitation) -> BrokerAdd
 
 _STOPPED, _LEFT, _SHORT = "stopped", "left", "short"
 _BESIDE = 1 << 10  # bytes of a message beside its vector, about
+_LAST_WORD = 2.0  # most seconds for which a node that failed looks for somebody to tell
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
 
 
@@ -200,14 +201,21 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reach = PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, clock())
     overview = Overview(invited, reporter.status, clock(), folder.say)
 
-    def tells_end(state: str, why: str) -> None:
-        for to, datagram in overview.ends(state, why, clock()):
-            transport.send(to, datagram)
+    def tells_end(state: str, why: str, patience: float = 0.0) -> None:
+        due, until = overview.ends(state, why, clock()), clock() + patience
+        while True:
+            for to, datagram in due:
+                transport.send(to, datagram)
+            if not transport.connected or overview.is_heard(clock()) or clock() >= until:
+                break
+            came = transport.receive(0.1)
+            answers = [] if came is None or not overview.watches(came.sender) else overview.open(*came[:2], clock())[1]
+            due = [*answers, *overview.wake(clock())]
         transport.flush(_FLUSH)
 
     def tells_failure(kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, GossamerError | OSError):
-            tells_end("failed", told_of(error))
+            tells_end("failed", told_of(error), _LAST_WORD)
 
     stack.push(tells_failure)
     gathering = Gathering(peers, transport, folder, clock, reach, overview=overview)

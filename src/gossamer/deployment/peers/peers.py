@@ -367,7 +367,8 @@ class Peers:
             if not peer.contact:
                 continue
             self._tell_state(peer, now)
-            if self._digest is not None and peer.called(now) == "gone":
+            alone = peer.called(now) == "gone" or (peer.heard is None and now > self._began + self.settings.gone_after)
+            if self._digest is not None and alone:
                 peer.contact = False  # until it says hello again
                 continue
             if peer.standing.quarantined(now):

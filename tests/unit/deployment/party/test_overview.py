@@ -203,6 +203,19 @@ def test_the_next_who_watches_hears_it_at_once_too() -> None:
     assert there.digest is not None
 
 
+def test_a_node_that_comes_back_calls_who_watches() -> None:
+    """So that it has somebody to tell if it fails at once."""
+    there = Watched()
+    there.pass_time(5)
+    there.overview = Overview(invited(), lambda: status(updates=99), there.now, lambda line: None)
+    assert not there.overview.is_heard(there.now)
+    there.deliver_all("a", there.overview.wake(there.now))
+    assert there.overview.is_heard(there.now)
+    there.deliver_all("a", there.overview.ends("failed", "not the newest state", there.now))
+    assert there.digest is not None
+    assert (there.digest["state"], there.digest["why"]) == ("failed", "not the newest state")
+
+
 def test_who_asks_often_is_told_the_same_for_ten_seconds() -> None:
     """Or the second in which an update comes would show."""
     said = status()
@@ -222,7 +235,8 @@ def test_nobody_else_hears_anything() -> None:
     for there in (Watched(key="b"), Watched(allowed=False)):
         there.pass_time(60)
         assert there.digest is None
-        assert [sender for sender, *_ in there.carried if sender == "a"] == []
+        assert there.watch.states(there.now)["a"].state == "never heard"
+    assert [sender for sender, *_ in there.carried if sender == "a"] == []
 
 
 def test_forged_and_replayed_digests_are_counted_and_ignored() -> None:
