@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-costs test-slow test-deployment test-deployment-again fault-seeds drill lint \
-	types docs check bench bench-peers experiments experiments-again sbom audit wheel constraints-hashed nightly clean
+	types docs check bench bench-peers modules experiments experiments-again sbom audit wheel constraints-hashed nightly clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -93,6 +93,9 @@ bench: $(READY) ## speed and memory, as ratios in one run
 bench-peers: $(READY) ## the same work by other libraries, in environments of their own
 	@$(BIN)/python benchmarks/peers --out runs/peers.json
 
+modules: $(READY) ## modules of other packages: trained, or refused in our words; those that are installed (nightly)
+	@$(BIN)/python benchmarks/modules.py
+
 experiments: $(READY) ## the papers' figures, at the size that runs here: those that are not there, or of another spec
 	$(BIN)/python experiments/run.py
 
@@ -125,7 +128,7 @@ constraints-hashed: $(TOOLS)/.ready ## the pins of constraints.txt with the hash
 	@$(COMPILE) --output-file release/constraints-hashed.txt build/pins.in
 	@$(COMPILE) --output-file release/tools.txt release/tools.in
 
-nightly: test-slow audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000, drill and experiments-again
+nightly: test-slow modules audit wheel ## what runs every night, besides make fault-seeds SEEDS=100000, drill and experiments-again
 
 clean: ## remove the environment and the results
 	rm -rf $(VENV) $(TOOLS) runs build .mypy_cache .ruff_cache .pytest_cache

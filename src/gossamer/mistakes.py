@@ -137,7 +137,7 @@ def nearest_key(found: str, section: str, options: Sequence[str]) -> str:
     """
     known = synonyms().get(found.lower().replace("-", "_"), ())
     keys = [one for one in known if one.startswith("algorithm.") and ":" not in one]
-    if here := [key for one in keys if (key := key_of(one)) in options and key != found]:
+    if here := [key for one in keys if (key := one.rpartition(".")[2]) in options and key != found]:
         own = [key for key in here if key.startswith("local_")]  # of two rates that of a party, which others mean
         return f"; did you mean {(own or here)[0]}?"
     if section == "algorithm":

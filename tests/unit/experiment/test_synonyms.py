@@ -53,6 +53,8 @@ def test_keys_of_the_same_section_and_slips_come_as_before() -> None:
     for content, said in (
         ({"algorithm": {"name": "fedavg", "lr": 1}}, "did you mean local_learning_rate"),
         ({"algorithm": {"name": "gossip", "nodez": 3}}, "did you mean nodes"),
+        ({"algorithm": {"name": "gossip", "optimizer": {"name": "adam", "eps": 1e-8}}}, "did you mean floor"),
+        ({"algorithm": {"name": "gossip", "optimizer": {"name": "adam", "betas": [0.9]}}}, "did you mean beta1"),
         ({"personalisation": {"steps": 3, "epochs": 1}}, "expected one of batch_size, learning_rate"),
     ):
         with pytest.raises(gs.SpecError, match=said):
@@ -65,7 +67,9 @@ def test_what_is_named_is_in_specs(written: str) -> None:
     section = written.partition(":")[0].partition(".")[0]
     assert section in gs.Experiment.model_fields
     if section == "algorithm":
-        takers = [name for name, settings in ALGORITHMS.items() if key_of(written) in settings.model_fields]
+        takers = [
+            name for name, settings in ALGORITHMS.items() if key_of(written).split(".")[0] in settings.model_fields
+        ]
         assert takers
     elif key := key_of(written):
         default = gs.Experiment.model_fields[section].default
