@@ -155,9 +155,12 @@ def judged(
     usual = max(versions, key=versions.count, default=None)
     heard = [name for name, status in found.items() if status["process"] is not None]
     for name, status in found.items():
-        if status["state"] == UNHEARD:
+        if name in expired and status["process"] is None and status["state"] != "finished":
+            text = "its certificate has expired, so no broker lets it in; renew it"
+            wrong[name].append(Alert(CRITICAL, text, "papers"))
+        elif status["state"] == UNHEARD:
             missed = [other for other in heard if _late(found[other]) & {name}]
-            wrong[name].append(_of_silent(states[name], bool(heard), missed, name in expired, connected))
+            wrong[name].append(_of_silent(states[name], bool(heard), missed, connected))
         if status.get("version", usual) != usual:
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))
@@ -226,14 +229,12 @@ def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
     return alert.level == CRITICAL and (alert.kind not in _OF_PEERS or refused)
 
 
-def _of_silent(peer: PeerState, heard: bool, missed: list[str], expired: bool, connected: bool) -> Alert:
+def _of_silent(peer: PeerState, heard: bool, missed: list[str], connected: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
     if not connected:
         return Alert(WARNING, "this machine has no connection to the broker, and goes on trying", "broker")
     if peer.state == "never heard" and peer.seconds < _PATIENCE:
         return Alert(WARNING, "was called, and has not answered yet", "silence")
-    if expired:
-        return Alert(CRITICAL, "its certificate has expired, so no broker lets it in; renew it", "papers")
     silent = f"not heard for {peer.seconds:.0f} s"
     if heard and not missed:
         why = "it has finished or its policy forbids this (overview: no), or the broker's access list is an older one"

@@ -127,6 +127,9 @@ def test_the_party_of_another_version_is_named_and_no_other() -> None:
 def test_a_party_whose_certificate_has_expired() -> None:
     found = judged({"a": party(None, "never heard", 60.0), "b": party()}, RUN, NOW, ["a"])
     assert [(one["level"], one["kind"]) for one in found["a"]["problems"]] == [("critical", "papers")]
+    stopped = party({**WELL, "state": "stopped"}, "gone", 300.0)  # and cannot come back
+    found = judged({"a": stopped, "b": party()}, RUN, NOW, ["a"])
+    assert (found["a"]["level"], found["a"]["problems"][0]["kind"]) == ("critical", "papers")
 
 
 @pytest.mark.parametrize(
