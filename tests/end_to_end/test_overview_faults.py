@@ -48,6 +48,8 @@ deployment: {release_deadline: 1.0}
 _PATIENCE = 600.0
 _OPTIONS = ("--connect-timeout", "300", "--wait", "300")
 _DISK = 'mount -t tmpfs -o size=8m none "$0" || exit 77; exec "$@"'
+# The store is open for writing, so its file system stays as it is, and what is opened from now on may only be read.
+_READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"'
 _MAIN = "from gossamer.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
 _OLD_VERSION = f"import gossamer.version as v; v.__version__ = '0.0.9'; {_MAIN}"
 _STOPPED_CLOCK = f"import time; then = time.time(); time.time = lambda: then; {_MAIN}"
@@ -234,9 +236,8 @@ def full_disk(there: Drill, name: str) -> tuple[str, Mend]:
 
 
 def read_only(there: Drill, name: str) -> tuple[str, Mend]:
-    process = str(there.pids[name])
-    remount = ["mount", "-o", "remount,ro", str(there.state(name))]
-    subprocess.run(["nsenter", "-t", process, "-U", "-m", "--preserve-credentials", *remount], check=True)
+    enter = ["nsenter", "-t", str(there.pids[name]), "-U", "-m", "--preserve-credentials"]
+    subprocess.run([*enter, "sh", "-c", _READ_ONLY, str(there.state(name))], check=True)
     return "may only be read|Read-only file system", None
 
 

@@ -111,7 +111,7 @@ def progress(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def peers_up(status: Mapping[str, Any]) -> str:
-    """How many peers are up, in words."""
+    """Number of peers that are up, in words."""
     peers = status.get("peers", {}).values()
     return f"{sum(peer['state'] == 'up' for peer in peers)} of {len(peers)} up"
 

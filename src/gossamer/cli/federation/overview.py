@@ -58,7 +58,7 @@ def _row(status: Mapping[str, Any], now: float) -> tuple[str, ...]:
     if "version" not in status:
         return (*who, *["-"] * 6)
     since = _ago(now - status["since"])
-    return (*who, since, status["version"], *progress(status), peers_up(status), _ago(status["heard"]))
+    return (*who, since, status["version"][:20], *progress(status), peers_up(status), _ago(status["heard"]))
 
 
 def _ago(seconds: float) -> str:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.party.health import CRITICAL, WARNING, Alert, grade, problems
+from gossamer.deployment.party.health import CRITICAL, STATES, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
 from gossamer.deployment.party.party import LARGEST_DATAGRAM, broker_address
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
 from gossamer.deployment.peers.standing import PeerState
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
 from gossamer.runtimes.mqtt.broker import TransportSettings
@@ -64,7 +64,7 @@ class Watch:
     def __init__(self, folder: Path, say: Callable[[str], None], patience: float = 30.0) -> None:
         self.folder = folder
         place = folder / WATCHER if (folder / WATCHER).is_dir() else folder
-        self.invitation = read_signed(place / papers.RECORD if place == folder else folder / papers.RECORD)
+        self.invitation = read_signed(folder / papers.RECORD)
         run, members = self.invitation.run, self.invitation.members
         identity = _identity(place, self.invitation)
         limits = TransportSettings(patience, largest_datagram=LARGEST_DATAGRAM)
@@ -128,7 +128,10 @@ def _identity(place: Path, invitation: Invitation) -> Identity:
 
 
 def _expired(certificate: Path) -> bool:
-    return certificate.exists() and expiry(certificate).timestamp() < time.time()
+    try:
+        return expiry(certificate).timestamp() < time.time()
+    except SpecError:  # none is there, or the folder is its party's alone
+        return False
 
 
 def judged(
@@ -149,7 +152,7 @@ def judged(
     connected : bool
         Whether who watches has the broker.
     """
-    found = {name: _status(peer, now) | {"node": name, "run": run} for name, peer in states.items()}
+    found = {name: _status(peer, now, states) | {"node": name, "run": run} for name, peer in states.items()}
     wrong = {name: _wrong(status, states[name], now) for name, status in found.items()}
     versions = [version for status in found.values() if (version := status.get("version"))]
     usual = max(versions, key=versions.count, default=None)
@@ -181,7 +184,7 @@ def judged(
     return found
 
 
-def _status(peer: PeerState, now: float) -> dict[str, Any]:
+def _status(peer: PeerState, now: float, names: Collection[str]) -> dict[str, Any]:
     """Status of a party by its digest, as `StateFolder.status` has it."""
     about = {"heard": round(peer.seconds, 1), "dropped": dict(peer.dropped), "process": None, "connected": False}
     nothing = {"state": UNHEARD, "peers": {}, "updates": 0} | about
@@ -189,11 +192,12 @@ def _status(peer: PeerState, now: float) -> dict[str, Any]:
         return nothing
     try:
         said = peer.digest.status()
-        said["peers"] = {
-            name: {"state": "up", "seconds": 0.0, "dropped": {}} | one for name, one in said["peers"].items()
-        }
-        problems({**said, "process": 1}, now)  # whoever sent it may have said anything
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        for key, usual in (("peers", {"seconds": 0.0, "dropped": {}}), ("unacknowledged", {"seconds": 0.0, "why": ""})):
+            said[key] = {name: usual | one for name, one in said.get(key, {}).items() if name in names}
+        said["since"] = said.get("since", now)
+        problems({**said, "state": "running", "process": 1}, now)  # whoever sent it may have said anything
+        STATES.index(said["state"])
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return nothing | {"state": "not understood"}
     if said["state"] in ENDED:
         return said | about

@@ -356,7 +356,8 @@ class NodeLoop(Wire):
     def _patience(self) -> float:
         """Seconds for which nothing is to be done unless something comes."""
         now = self.clock()
-        due = [when - now for when in (self.host.deadline(), self.peers.deadline()) if when is not None]
+        told = None if self.overview is None else self.overview.deadline()
+        due = [when - now for when in (self.host.deadline(), self.peers.deadline(), told) if when is not None]
         return max(0.0, min([_LOOK, *due]))
 
     def _receive(self, patience: float) -> list[Datagram]:

@@ -1,4 +1,4 @@
-"""What a node says to those who watch its federation: a digest of its status, unless its owner's policy forbids that.
+"""Digests of a node's status for those who watch its federation, unless its owner's policy forbids that.
 
 Whoever has the key that the invitation names for it may watch, and a node speaks to nobody else of this. It answers
 when it is called, goes on as long as it is heard (`OVERVIEW`), and says at once what is news.
@@ -102,13 +102,17 @@ class Overview:
         """Datagrams that the passing of time demands, and what is news."""
         if now < self._next_look:
             return self._peers.wake(now)
-        self._next_look = now + 1.0
+        self._next_look = now // 1.0 + 1.0  # whenever something else has the node wake
         if (news := _news(self._status())) != self._news:
             self._news, self._stale_at = news, -math.inf
             self._peers.hasten()
         if now >= self._stale_at:
             self._digest, self._stale_at = digest_of(self._status(), time.time(), self._why), now + _STALE
         return self._peers.wake(now)
+
+    def deadline(self) -> float:
+        """The time at which `wake` is wanted next: digests leave by the clock, and not when a computation ends."""
+        return min(self._next_look, self._peers.deadline() or math.inf)
 
     def is_heard(self, now: float) -> bool:
         """Whether somebody watches this process, as far as it knows."""
@@ -122,6 +126,6 @@ class Overview:
 
 
 def _news(status: Mapping[str, Any]) -> object:
-    """What of a status is news when it changes: all that does not follow from how long computations take."""
+    """Part of a status that is news when it changes: all that does not follow from how long computations take."""
     peers = {name: peer["state"] for name, peer in status.get("peers", {}).items()}
     return status["state"], peers, set(status.get("unacknowledged", ())), status.get("alone") is None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.reference.linked_peers import RUN
 
-from gossamer.deployment.overview.watch import judged
+from gossamer.cli.federation.overview import _shown
+from gossamer.deployment.overview.watch import _expired, judged
 from gossamer.deployment.party.health import exposition
 from gossamer.deployment.peers.digest import Digest
 from gossamer.deployment.peers.standing import PeerState
@@ -138,11 +141,64 @@ def test_a_party_whose_certificate_has_expired() -> None:
         {"state": "running", "peers": []},
         {"state": "running", "peers": {"b": 1}},
         {"state": "running", "peers": {}, "expires": {"certificate": "soon"}},
-        {"state": "running", "peers": {}, "unacknowledged": {"b": {}}, "alone": 1},
+        {"state": "running", "peers": {}, "unacknowledged": {"b": 1}, "alone": 1},
         {"state": "running", "peers": {}, "stalled": {"since": 1e300}},
+        *({**WELL, "since": since} for since in ("x", 10**400, 1e300, None)),
+        *({**WELL, "time": time} for time in ("x", 10**400)),
+        *({**WELL, "version": ["1"]}, {**WELL, "updates": 10**400}, {**WELL, "state": "x" * 10**5}),
+        *({**WELL, "planned_releases": {"a": 1}}, {**WELL, "peers": {"b": {"state": 5}}}),
+        {**WELL, "peers": {"b": {"state": "up", "seconds": "long"}}},
+        {**WELL, "unacknowledged": {"b": {"seconds": 1.0, "why": 5}}},
+        *({**WELL, "state": "finished", key: 5} for key in ("unacknowledged", "stalled", "expires", "rounds")),
+        {**WELL, "state": "finished", "expires": {"a": "0001-01-01T00:00:00+23:59"}},
     ],
 )
-def test_a_party_that_says_anything_at_all_is_red_and_the_others_are_shown(said: Said) -> None:
-    found = judged({"a": party(said), "b": party()}, RUN, NOW)
-    assert (found["a"]["level"], found["a"]["state"]) == ("critical", "not understood")
-    assert found["b"]["level"] == "ok"
+def test_a_party_that_says_anything_at_all_is_red_and_the_others_are_shown(
+    said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the table, too, and in metrics."""
+    assert shown(capsys, a=party(said), b=party()) == {
+        "a": ("critical", "not understood"),
+        "b": ("ok", "running"),
+    }
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"state": "running"}, {"state": "running", "version": "1"}, {**WELL, "updates": -5, "new": [None]}),
+        {**WELL, "peers": {"b": {"state": "up", "dropped": 5}}},
+        {**WELL, "peers": {f"p{number}": {"state": "silent"} for number in range(500)}},
+        {**WELL, "unacknowledged": {"b": {}, "p": {"seconds": 1.0, "why": "x"}}},
+    ],
+)
+def test_what_a_party_says_too_little_or_too_much_of_is_left_out(
+    said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(capsys, a=party(said), b=party()) == {"a": ("ok", "running"), "b": ("ok", "running")}
+
+
+def shown(capsys: pytest.CaptureFixture[str], **parties: PeerState) -> dict[str, tuple[str, str]]:
+    """Level and state of each, as they are printed, in no more than a screen."""
+    found = judged(parties, RUN, NOW)
+    assert "gossamer_node_level" in exposition(found)
+    _shown(argparse.Namespace(prometheus=None, json=False, watch=False), found)
+    printed = capsys.readouterr().out
+    assert len(printed) < 2000
+    assert all(status["state"] in printed for status in found.values())
+    return {name: (status["level"], status["state"]) for name, status in found.items()}
+
+
+def test_a_certificate_that_cannot_be_read_is_not_said_to_have_expired(tmp_path: Path) -> None:
+    """A party's folder may belong to its own user."""
+    assert not _expired(tmp_path / "none.crt")
+    (tmp_path / "a").write_text("no folder")
+    assert not _expired(tmp_path / "a" / "tls.crt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", denied)
+        patch.setattr(Path, "stat", denied)
+        assert not _expired(tmp_path / "a")
+
+
+def denied(path: Path, **_: Any) -> None:
+    raise PermissionError(13, "Permission denied", str(path))

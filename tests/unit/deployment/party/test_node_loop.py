@@ -176,6 +176,11 @@ class TestTurns:
         assert loop.peers.told == ["quota"]
         assert '"loss"' in (loop.folder.path / "private.jsonl").read_text()
 
+    def test_what_is_told_to_who_watches_leaves_by_the_clock(self, loop: Any) -> None:
+        """And not in the turn that the end of a computation begins, which would show when that was."""
+        loop.overview = SimpleNamespace(deadline=lambda: loop.clock() + 0.5)
+        assert loop._patience() == pytest.approx(0.5)
+
     def test_it_waits_no_longer_than_the_next_deadline(self, loop: Any) -> None:
         loop.host.due = loop.clock() + 0.25
         loop.turn()

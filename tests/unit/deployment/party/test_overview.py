@@ -138,18 +138,24 @@ def test_a_digest_has_a_limit_and_directs_no_terminal() -> None:
         decode_content(
             encode_content(Digest(b"x")).replace(b"\x01\x00\x00\x00x", b"\x01\x0c\x00\x00" + bytes(3073)), 5000
         )
-    assert Digest.of({"state": "up\x1b[2J", "peers": {"\n": ["\x07"]}}).status() == {
+    assert Digest.of({"state": "up\x1b[2J", "peers": {"\n": {"state": "\x07"}}, "new": 1}).status() == {
         "state": "up?[2J",
-        "peers": {"?": ["?"]},
+        "peers": {"?": {"state": "?"}},
     }
+    long = Digest.of({"state": "x" * 10**4, "needs": ["b"] * 10**4}).status()
+    assert (len(long["state"]), len(long["needs"])) == (300, 64)
 
 
-def test_a_status_that_is_too_long_is_told_without_all_but_the_state() -> None:
+def test_of_a_status_that_is_too_long_the_state_the_version_and_numbers_are_told() -> None:
+    """Who watches takes that for what it is: a node with many peers is not one of another version."""
     draw = random.Random(2)
     peers = {f"{draw.random()}": status()["peers"]["b"] for _ in range(1000)}
     digest = digest_of(status(peers=peers), NOW)
     assert len(digest.packed) <= LARGEST_DIGEST
-    assert digest.status() == {"state": "running"}
+    said = digest.status()
+    assert (said["state"], said["version"], said["updates"], said.get("peers")) == ("running", "1", 12, None)
+    found = judged({"a": PeerState("up", 0.0, True, "", {}, digest=digest)}, RUN, NOW)["a"]
+    assert (found["level"], found["updates"]) == ("ok", 12)
 
 
 class Watched(Linked):
@@ -228,6 +234,16 @@ def test_who_asks_often_is_told_the_same_for_ten_seconds() -> None:
         heard += [] if there.digest is None else [there.digest.get("updates", 0)]
     assert len(heard) > 20
     assert len(set(heard)) <= 7
+
+
+def test_digests_leave_by_the_clock_whenever_the_node_wakes() -> None:
+    """A node wakes when a computation ends, and whoever watches must not see that."""
+    there = Watched()
+    for woken in (0.3, 0.9):
+        there.overview._next_look = there.now
+        there.overview.wake(there.now + woken)
+        assert there.overview.deadline() <= there.now + 1.0
+        assert there.overview._next_look == there.now + 1.0
 
 
 def test_nobody_else_hears_anything() -> None:

@@ -603,6 +603,13 @@ def test_versions_of_parties_are_told_once_and_again_when_they_change(monkeypatc
     assert line.endswith(f"and this node {__version__}; parties of a run need one version")
 
 
+def test_who_gives_another_version_all_the_time_fills_no_log() -> None:
+    pair = joined()
+    for number in range(1000):
+        pair.carry("a", seal(pair, encode_content(Heartbeat(31.0, version=(__version__, "0.0.9")[number % 2]))))
+    assert len([line for line in pair.lines["b"] if "runs gossamer" in line]) <= 2
+
+
 def test_frames_of_unknown_sessions_are_answered_once_in_a_while() -> None:
     pair = Linked("a", "b")
     pair.away = {"a"}
