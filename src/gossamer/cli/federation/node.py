@@ -55,7 +55,8 @@ def status_command(options: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [("node", "state", "updates", "releases", "finished", "broker", "peers")]
     print(table([*rows, *(_row(status, _name(store, found)) for store, status in found.items())]))
     for store, status in found.items():
-        _say_dropped(status, _name(store, found))
+        for name, peer in status.get("peers", {}).items():
+            say_dropped(f"{_name(store, found)}: dropped of {name}", peer["dropped"])
     return code
 
 
@@ -116,12 +117,10 @@ def peers_up(status: Mapping[str, Any]) -> str:
     return f"{sum(peer['state'] == 'up' for peer in peers)} of {len(peers)} up"
 
 
-def _say_dropped(status: dict[str, Any], node: str) -> None:
-    """A line for each peer of whom something was dropped."""
-    for name, peer in status.get("peers", {}).items():
-        if peer["dropped"]:
-            dropped = ", ".join(f"{count} {reason}" for reason, count in peer["dropped"].items())
-            say(f"{node}: dropped of {name}: {dropped}")
+def say_dropped(whose: str, dropped: Mapping[str, int]) -> None:
+    """A line on what was dropped of a peer, if anything was."""
+    if dropped:
+        say(f"{whose}: {', '.join(f'{count} {reason}' for reason, count in dropped.items())}")
 
 
 def node_command(options: argparse.Namespace) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.cli.federation.node import peers_up, print_problems, progress, worst_of
-from gossamer.cli.printing import print_json, say, table
+from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
+from gossamer.cli.printing import say, table
 from gossamer.deployment.overview.watch import Statuses, Watch
 from gossamer.deployment.party.health import Severity, write_metrics
+from gossamer.files import to_json
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
 
@@ -19,27 +19,21 @@ _EVERY = 5.0  # seconds between two tables, where one is watched
 def status_command(options: argparse.Namespace) -> int:
     """Show how the parties are; the worst of them gives the exit code."""
     watch = Watch(options.dir, say, options.wait)
-    watch.open()
-    try:
+    with watch.transport:
         watch.look(options.wait, until_heard=True)
         while True:
             code = _shown(options, watch.statuses())
             if not options.watch:
                 return code
             watch.look(_EVERY)
-    finally:
-        watch.close()
 
 
 def _shown(options: argparse.Namespace, found: Statuses) -> int:
     if options.prometheus is not None:
         write_metrics(options.prometheus, found)
     code = worst_of(found)
-    if options.json and options.watch:
-        print(json.dumps(found), flush=True)
-        return code
     if options.json:
-        print_json(found)
+        print(to_json(found, indent=None if options.watch else 2), flush=True)
         return code
     if options.watch:
         print(f"\n{time.strftime('%H:%M:%S')}")
@@ -48,8 +42,7 @@ def _shown(options: argparse.Namespace, found: Statuses) -> int:
     head = ("party", "level", "state", "since", "version", "updates", "releases", "peers", "heard")
     print(table([head, *(_row(status, now) for status in ordered)]), flush=True)
     for status in ordered:
-        if dropped := ", ".join(f"{count} {why}" for why, count in status["dropped"].items()):
-            say(f"dropped of {status['node']}: {dropped}")
+        say_dropped(f"dropped of {status['node']}", status["dropped"])
     return code
 
 

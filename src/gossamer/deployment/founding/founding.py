@@ -143,7 +143,7 @@ def draft(
         authority = Authority(f"gossamer {run}")
         files |= {papers.AUTHORITY_KEY: authority.key, papers.AUTHORITY_CERTIFICATE: authority.certificate}
     files |= {papers.ORGANISER_KEY: signer.pem} if organiser is None else {}
-    files |= _watching(watcher)
+    files |= {papers.WATCHER_KEY: watcher.pem}
     return _founded(invitations, made, authority, files | papers.configuration(broker, len(members)))
 
 
@@ -153,11 +153,6 @@ def _keys(
     """New identities of those who have sent no public key, and the public keys of all."""
     made = {name: Identity.generate() for name in names if name not in (keys or {})}
     return made, {**(keys or {}), **{name: identity.public_key for name, identity in made.items()}}
-
-
-def _watching(watcher: Identity) -> dict[str, bytes]:
-    """The key of whoever may see how all parties are."""
-    return {f"{WATCHER}/{papers.IDENTITY}": watcher.pem}
 
 
 def _start(spec: str, beside: Path | None, agreed: Experiment) -> dict[str, bytes]:
@@ -264,7 +259,7 @@ def draft_again(
     # Only a broker that has no room for those who join gets another configuration: it may have been edited by hand.
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
-    files |= {} if watcher is None else _watching(watcher)
+    files |= {} if watcher is None else {papers.WATCHER_KEY: watcher.pem}
     return _founded(invitations, made, authority, files, read_file(certificate) if certificate.exists() else None)
 
 

@@ -56,9 +56,10 @@ class Watch:
     CallerError
         If the folder has not what it takes.
 
-    Notes
-    -----
-    `open` it before anything else, and `close` it.
+    Attributes
+    ----------
+    transport : MqttTransport
+        Connection to the broker, to be opened before anything else, and closed.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None], patience: float = 30.0) -> None:
@@ -69,30 +70,18 @@ class Watch:
         identity = _identity(place, self.invitation)
         limits = TransportSettings(patience, largest_datagram=LARGEST_DATAGRAM)
         address = broker_address(place, place / papers.IDENTITY, self.invitation)
-        self._transport = MqttTransport(run, WATCHER, address, limits, say)
+        self.transport = MqttTransport(run, WATCHER, address, limits, say)
         names = [member.name for member in members]
         self._peers = Peers(identity, run, WATCHER, members, OVERVIEW, time.monotonic(), contacts=names)
-
-    def open(self) -> None:
-        """Connect to the broker.
-
-        Raises
-        ------
-        BrokerUnreachable
-            If there is no connection.
-        """
-        self._transport.open()
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._transport.close()
 
     def look(self, seconds: float, *, until_heard: bool = False) -> None:
         """Listen for so many seconds, or until all parties were heard."""
         until = time.monotonic() + seconds
-        while (now := time.monotonic()) < until and not (until_heard and self._all_heard(now)):
+        while (now := time.monotonic()) < until:
+            if until_heard and all(peer.digest for peer in self._peers.states(now).values()):
+                return
             self._send(self._peers.wake(now))
-            datagram = self._transport.receive(min(0.5, until - now))
+            datagram = self.transport.receive(min(0.5, until - now))
             if datagram is not None:
                 self._send(self._peers.open(datagram.sender, datagram.payload, time.monotonic())[1])
 
@@ -100,14 +89,11 @@ class Watch:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self.folder / name / papers.CERTIFICATE)]
-        return judged(states, self.invitation.run, time.time(), expired, connected=self._transport.connected)
-
-    def _all_heard(self, now: float) -> bool:
-        return all(peer.digest is not None for peer in self._peers.states(now).values())
+        return judged(states, self.invitation.run, time.time(), expired, connected=self.transport.connected)
 
     def _send(self, datagrams: list[tuple[str, bytes]]) -> None:
         for to, datagram in datagrams:
-            self._transport.send(to, datagram)
+            self.transport.send(to, datagram)
 
 
 def _identity(place: Path, invitation: Invitation) -> Identity:
@@ -204,7 +190,7 @@ def _status(peer: PeerState, now: float, names: Collection[str]) -> dict[str, An
     if peer.state == "up":
         return said | about | {"process": 1, "connected": True}
     # What it said last is not so any longer, and what it said of others may be why it is silent.
-    return {key: said[key] for key in _KEPT if key in said} | nothing
+    return nothing | {key: said[key] for key in _KEPT if key in said}
 
 
 def _late(status: Mapping[str, Any]) -> set[str]:

@@ -104,6 +104,7 @@ def test_who_was_heard_and_fell_silent() -> None:
     """What it said last of others is not so any longer."""
     found = judged({"a": party(late("b"), "silent", 50.0), "b": party()}, RUN, NOW)
     assert (found["a"]["level"], found["a"]["peers"], found["a"]["state"]) == ("warning", {}, "not heard")
+    assert (found["a"]["updates"], found["a"]["releases"]) == (12, 12)
     assert levels(a=party(WELL, "silent", 50.0), b=party(late("a"))) == {"a": "critical", "b": "warning"}
 
 
