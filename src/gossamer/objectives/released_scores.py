@@ -175,7 +175,9 @@ class ReleasedScores:
             }
             sizes = {len(of) for of in counts.values()} | {part.values.size / SIZE for part in masked.values()}
             step = float(found.get("step", 0))
-            _finite([step, *(number for part in masked.values() for number in part[:2])])
+            # Squares of many deviations are added up.
+            _finite([step, *(number for part in masked.values() for number in (part.rows, part.noise**4))])
+            _finite([found["epsilon"] or 0, found["prevalence"] or 0])
             if sizes != {len(found["groups"])}:
                 raise ValueError
             groups, expected = (tuple(map(str, found.get(name, ()))) for name in ("groups", "of"))
