@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
@@ -31,6 +32,7 @@ from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.objectives.released_scores import ReleasedScores, evaluation_lines
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 from gossamer.runtimes.storage.ledger import DurableLedger
+from gossamer.sides.ledger import MemoryLedger
 from gossamer.sides.pool import Pool
 
 pytestmark = pytest.mark.usefixtures("called_here")
@@ -455,6 +457,32 @@ def test_masks_that_do_not_cancel_are_told(masked: LocalFederation) -> None:
     with pytest.raises(DataError, match="do not fit together") as error:
         ReleasedScores.together([first, other])
     assert "\n" not in str(error.value)
+
+
+def test_a_party_masks_one_histogram_in_a_run(masked: LocalFederation) -> None:
+    """Two of one mask would tell their difference: neither other data, nor another spec of the run's name, has that."""
+    first, _ = parts_of(masked)
+    place = Path("up/node-0")
+    with np.load(place / "data.npz") as data:
+        others = {name: data[name] + 2 for name in ("train_features", "test_features")}
+        np.savez(place / "second.npz", **{**data, **others})
+    rules = yaml.safe_load((place / "policy.yaml").read_text())
+    rules["data"]["second"] = {**rules["data"]["node-0"], "path": "second.npz"}
+    (place / "policy.yaml").write_text(yaml.safe_dump(rules))
+    more: Any = {"policy": place / "policy.yaml", "data": place / "second.npz", "store": place / "again"}
+    again = joined(PartyOptions(place / "invitation.yaml", masked.organiser, **more))
+    with pytest.raises(DataError, match="are in this run already, at node-0") as error, again:
+        pass
+    assert "\n" not in str(error.value)
+    with party(masked, "node-1") as (_, held, host):
+        anew: Any = held
+        model, invitation = anew.agreed.prepared.algorithm.model_of(host.node), anew.agreed.invitation
+        anew.receipts, found = None, []
+        for text in (invitation.spec, f"{invitation.spec}# another"):
+            anew.agreed = replace(anew.agreed, invitation=replace(invitation, spec=text))
+            anew.held_out = MemoryLedger("node-1/held-out", anew.agreed.plan.held_out.charges())
+            found.append(anew.release_held_out(model).masked["node-1"].values.view(np.int64) * first.step)
+        assert np.abs(found[0] - found[1]).max() > 1e6
 
 
 def test_nobody_joins_parties_that_release_a_sum(masked: LocalFederation) -> None:

@@ -469,7 +469,7 @@ def test_a_sum_over_parties_has_the_noise_of_one_of_which_each_adds_its_share(tm
         if counted > 1:
             found = result.guarantees[SUM]
             assert found.epsilon <= 0.5 < own
-            assert ("though no party" in found.observer) == (counted == WARDS)
+            assert ("up to 0 of the" in found.observer) == (counted == WARDS)
             assert any(f"{counted} parties, this one included" in line for line in found.assumptions)
         assert verify(out)["guarantees"][-1]["verdict"] == "follows"
 

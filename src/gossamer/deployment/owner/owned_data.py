@@ -441,7 +441,8 @@ class OwnedData:
         That is where the noise that counts is of a sum with other parties in it. A party's plan is charged for what its
         own data move a sum by. The same data at two parties of one run move the sum twice as far, under the same noise:
         mu doubles, so the squared loss is four times as large, and two charges are only twice. By noise that each adds
-        to what it sends itself they do add up.
+        to what it sends itself they do add up. Nor may a party have other data in one run: it would mask both alike, so
+        that their difference is seen.
 
         Raises
         ------
@@ -453,11 +454,13 @@ class OwnedData:
         self._check_once(run, node)
 
     def _check_once(self, run: str, node: str) -> None:
-        for name in (self.name, *self.file.contents.overlaps(self.name)):
+        own, overlaps = f"{run}/{node}", self.file.contents.overlaps(self.name)
+        for name in self.file.data_sets:
             for other in (spent.run for spent in self.file.runs(name) if spent.run.startswith(f"{run}/")):
-                if (name, other) != (self.name, f"{run}/{node}"):
+                if (name == self.name) != (other == own) or name in overlaps:
+                    who = self.name if name in overlaps else name
                     raise DataError(
-                        f"{node}: examples of data set {self.name!r} are in this run already, at "
+                        f"{node}: examples of data set {who!r} are in this run already, at "
                         f"{other.partition('/')[2]}, and what is charged holds for data at one party of a sum, whose "
                         "noise parties share or a server adds; take part with one of them, or with data that no other "
                         "has"

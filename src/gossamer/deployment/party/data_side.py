@@ -352,7 +352,8 @@ class DataHeld:
         agreed, keys = self.agreed, {member.name: member.key for member in self.agreed.invitation.members}
         signing = Signing(self._invited.identity, {name: keys[name] for name in agreed.names})
         home = Deployed(lambda name, plan: ledger, signing=signing, receipts=self.receipts)
-        return released(agreed.prepared, agreed.plan, model, {self._held_out: rows}, home).scores
+        own, spec = {self._held_out: rows}, agreed.invitation.spec_sha256
+        return released(agreed.prepared, agreed.plan, model, own, home, spec=spec).scores
 
     def _receipts(self) -> StoredReceipts | None:
         """Receipts beside the charges; none where nothing is charged, or nothing holds what is released to a plan."""
@@ -428,6 +429,7 @@ class DataHeld:
         others = {observer: found.as_dict() for observer, found in by_observer.items()}
         # Guarantees in words, each observer's once.
         said = {one.observer: one.beside for one in by_observer.values() if one.observer != guarantee.observer}
+        lines = [line for ledger in (self.ledger, self.held_out) if ledger is not None for line in ledger.lines()]
         return {
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "releases": releases,
@@ -435,9 +437,7 @@ class DataHeld:
             "guarantee": guarantee.as_dict(),
             **({"guarantees": others} if others else {}),
             "said": [str(guarantee), *said.values()],
-            "ledger": [
-                line for ledger in (self.ledger, self.held_out) if ledger is not None for line in ledger.lines()
-            ],
+            "ledger": lines,
         }
 
     def sign_receipts(self, head: bytes) -> bytes:
@@ -484,9 +484,9 @@ def _trusting(agreed: Agreed, owned: OwnedData) -> bool:
 
 
 def _once_where_shared(agreed: Agreed, side: SidePlan, owned: OwnedData) -> AbstractContextManager[None]:
-    """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends."""
-    me = agreed.me
-    if side.trusted.counts_on(me.name) is None and not side.trusted.scope:
+    """Entering of a plan, where the noise that counts is that of a sum and not of what this party sends, or masks."""
+    me, masked = agreed.me, agreed.experiment.evaluation.by == "federation"
+    if side.trusted.counts_on(me.name) is None and not side.trusted.scope and not masked:
         return nullcontext()
     return owned.once_in(agreed.invitation.run, me.name)
 

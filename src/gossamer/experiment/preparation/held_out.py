@@ -74,7 +74,6 @@ _SHARED = (
     "gets a party's key, even later, takes off its masks",
 )
 _OF_SUM = "whoever sees the sum of all histograms, and up to {colluders} of the {parties} parties together with it"
-_OF_SUM_ALONE = "whoever sees the sum of all histograms, though no party works together with it"
 _SLOTS = "adding or removing an example is read as blanking one of the public slots"
 
 
@@ -94,7 +93,7 @@ def with_held_out(prepared: Prepared, plan: Plan) -> Plan:
     query, size = _query(prepared), len(groups_of(prepared)) * SIZE
     once = {query.release(size): 1}
     side = Samples(once, query.mechanism.private, partial(tuple, (query,)), WHOEVER, HELD_OUT)
-    if (honest := _honest(prepared)) > 1:
+    if (honest := _honest(prepared)) > 1 and prepared.experiment.private:
         told[SUM] = _of_sum(prepared, honest)
     return replace(plan, guarantees={**told, OBSERVER: _guarantee(prepared, query)}, held_out=side)
 
@@ -109,17 +108,12 @@ def _of_sum(prepared: Prepared, honest: int) -> Guarantee:
     """Guarantee of a sum over all parties, of which h add noise for certain: that of one release with all of it."""
     found, parties = _guarantee(prepared, _query(prepared, 1)), len(prepared.names)
     counts = {"honest": honest, "parties": parties, "colluders": parties - honest}
-    observer = (_OF_SUM if parties > honest else _OF_SUM_ALONE).format(**counts)
-    if not math.isfinite(found.epsilon):
-        return replace(found, observer=observer)
+    observer, assumptions = _OF_SUM.format(**counts), (*(line.format(**counts) for line in _SHARED), *found.assumptions)
     proof = (
-        f"{found.proof.partition(' of ')[0]} of one release, the sum of all parties' histograms of scores by outcome"
+        f"{found.proof.partition(' of ')[0]} of one release, the sum of all parties' histograms of scores by outcome, "
+        f"with the noise of {honest} of them"
     )
-    shared = tuple(line.format(**counts) for line in _SHARED)
-    assumptions = (*shared, *found.assumptions)
-    return replace(
-        found, observer=observer, proof=f"{proof}, with the noise of {honest} of them", assumptions=assumptions
-    )
+    return replace(found, observer=observer, proof=proof, assumptions=assumptions)
 
 
 def _with(assumptions: tuple[str, ...]) -> tuple[str, ...]:
@@ -276,6 +270,7 @@ def released(
     home: Home,
     charged: Callable[[], object] = lambda: None,
     machine: Machine = Side,
+    spec: str = "",
 ) -> HeldOutRelease:
     """Have parties release in some world, each once.
 
@@ -289,6 +284,8 @@ def released(
         The world, with their ledgers.
     machine : callable
         Function that makes a data side.
+    spec : str
+        Hash of the run's spec, where an organiser could give two runs one name: masks of two are others.
 
     Raises
     ------
@@ -312,17 +309,17 @@ def released(
     # All grids have one step, which follows from the noise and from how many numbers there are.
     step, masked = next((grid.step for grid in grids if grid is not None), 0.0), dict[str, MaskedPart]()
     if together and step:
-        context = f"{prepared.run} {_law(prepared)}".encode()
+        context = f"{prepared.run} {spec} {_law(prepared)}".encode()
         masked = {
             name: MaskedPart(size, deviation, masked_part(one, step, name, home.signing(name), context))
             for name, one, deviation, size in zip(parties, answers, deviations, sizes, strict=True)
         }
-        parties, answers, sizes, deviations = [], [], [], []
     elif together:
         parties, answers, sizes, deviations = ["all"], [np.sum(answers, axis=0)], [sum(sizes)], [0.0]
     found = {
         name: [ScoreCounts.of(one, deviation, size / len(groups)) for one in np.split(answer, len(groups))]
         for name, answer, deviation, size in zip(parties, answers, deviations, sizes, strict=True)
+        if not masked
     }
     epsilon = plan.guarantees.get(SUM, plan.guarantees[OBSERVER]).epsilon
     told = ReleasedScores(

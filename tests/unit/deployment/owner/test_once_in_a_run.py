@@ -68,3 +68,11 @@ def test_of_two_that_come_at_once_one_goes_on_at_most(policy: Path) -> None:
             other.ledger(OTHER, "b", {NOISE: 1}, 0.01, terms=b"")
             with pytest.raises(DataError, match="at b, and"):
                 entering.__exit__(None, None, None)
+
+
+def test_a_node_has_one_data_set_in_a_run(policy: Path) -> None:
+    """Masks of a run are those of the node, so that of two data sets behind them the difference is seen."""
+    enters(policy, "wards", 0, "a")
+    with pytest.raises(DataError, match="examples of data set 'wards' are in this run already, at a, and"):
+        enters(policy, "others", 100, "a")
+    assert enters(policy, "others", 100, "a", OTHER) == 0.01
