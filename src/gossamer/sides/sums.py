@@ -207,13 +207,11 @@ class GridQuery:
         SpecError
             If noise like ``law`` is out of the range of the grid.
         """
-        clip, error = rounding.clip(law.clip), rounding.error(law.clip)
+        clip, error, a = rounding.clip(law.clip), rounding.error(law.clip), 0.0
         if count_share:
             a = 2 * clip * math.sqrt(count_share / (1 - count_share))
             clip = clip / math.sqrt(1 - count_share) * _UP
             error += a * rounding.most * 2.0**-52
-        else:
-            a = 0.0
         try:
             noise = GridGaussian.like(replace(law, clip=clip), size + bool(count_share), error=error)
         except SpecError as found:
@@ -637,25 +635,20 @@ class Filled(InPieces):
 
     def of_nobody(self, ticket: Ticket, count: int) -> Any:
         """The sum over no examples, and as long as over ``count``; what comes of these is dropped."""
-        nothing = np.empty(0, np.int64)
-        if isinstance(ticket.task, Gradient):
-            total = super().gradient(ticket, nothing, self.data).total
-        else:
-            total = super().round(ticket, DrawnTurns(nothing, nothing), self.data).total
+        total = self._sum(ticket, np.empty(0, np.int64), self.data).total
         self.fill(ticket, count)
         return total
 
     def fill(self, ticket: Ticket, count: int) -> None:
         """Compute on ``count`` examples more, if that is any."""
-        if count <= 0:
-            return
-        first = np.zeros(count, np.int64)
-        if isinstance(ticket.task, Round):
-            # Each at another step: examples that share neither model nor step size are computed one by one.
-            slots = np.arange(count) % max(ticket.task.until, 1)
-            super().round(ticket, DrawnTurns(first, slots), self._nobody)
-        else:
-            super().gradient(ticket, first, self._nobody)
+        if count > 0:
+            self._sum(ticket, np.zeros(count, np.int64), self._nobody)
+
+    def _sum(self, ticket: Ticket, rows: IndexArray, data: Split) -> Total | RoundSum:
+        if not isinstance(ticket.task, Round):
+            return super().gradient(ticket, rows, data)
+        # Each at another step: examples that share neither model nor step size are computed one by one.
+        return super().round(ticket, DrawnTurns(rows, np.arange(len(rows)) % max(ticket.task.until, 1)), data)
 
 
 def with_most_models(task: Any) -> Any:

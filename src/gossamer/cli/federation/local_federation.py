@@ -16,6 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -109,12 +110,8 @@ POLICY, DATA, STATE, OUTPUT = "policy.yaml", "data.npz", "state", "output.log"
 _LOOK = 0.2
 
 
-def _rows(split: Split, rows: IndexArray) -> Split:
-    return Split(split.features[rows], split.targets[rows])
-
-
-def _of(persons: Owners | None, rows: IndexArray) -> Owners | None:
-    return None if persons is None else persons[rows]
+def _part(split: Split, persons: Owners | None, rows: IndexArray) -> tuple[Split, Owners | None]:
+    return Split(split.features[rows], split.targets[rows]), None if persons is None else persons[rows]
 
 
 @dataclass(frozen=True)
@@ -199,12 +196,10 @@ class LocalFederation:
         members = tuple(member.name for member in founded.invitation.members)
         federation = cls(folder, prepared, plan, members, founded.organiser.fingerprint)
         for name, shard in zip(prepared.names, prepared.shards, strict=True):
-            own, tested = _rows(prepared.dataset.train, shard), held_out.get(f"{name}{SUFFIX}")
-            persons = _of(prepared.dataset.persons, shard)
-            test, about = None, None
-            if tested is not None:
-                test, about = _rows(prepared.dataset.test, tested.rows), _of(prepared.dataset.test_persons, tested.rows)
-            write_party_file(folder / name / DATA, own, prepared.dataset, test, persons, about)
+            data, tested = prepared.dataset, held_out.get(f"{name}{SUFFIX}")
+            own, persons = _part(data.train, data.persons, shard)
+            test, about = (None, None) if tested is None else _part(data.test, data.test_persons, tested.rows)
+            write_party_file(folder / name / DATA, own, data, test, persons, about)
             write_own(folder / name / POLICY, policy_for(prepared, plan, founded.invitation, name))
         return federation
 
@@ -314,11 +309,8 @@ class LocalFederation:
         invitation = read_signed(self.folder / self.members[0] / "invitation.yaml", self.organiser)
         agreed = Agreed.by(invitation, own_code(self.prepared.experiment), self.start_file)
         for name in self.members:
-            store = SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)
-            try:
+            with closing(SqliteStore(self.folder / name / STATE / "store.sqlite", invitation.run, name)) as store:
                 found[name] = agreed.of(name).host(store).node
-            finally:
-                store.close()
         return found
 
     def model(self) -> FloatArray:

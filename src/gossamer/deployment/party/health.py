@@ -159,9 +159,8 @@ def _of_papers(status: Mapping[str, Any], now: float, limits: HealthLimits) -> A
 
 
 def _of_budget(status: Mapping[str, Any], limits: HealthLimits) -> Alerts:
-    policy = status.get("policy")
-    if status.get("finished"):  # nothing more is charged to it, and the end of what was planned is no fault
-        return
+    # Once it has finished nothing more is charged to it, and the end of what was planned is no fault.
+    policy = None if status.get("finished") else status.get("policy")
     if policy and limits.share <= (share := policy["share_charged"]) and limits.share < 1:
         yield (
             WARNING,
@@ -232,8 +231,7 @@ def _of_peers(status: Mapping[str, Any]) -> Alerts:
     peers = status.get("peers", {})
     lost = {name for name, peer in peers.items() if peer["state"] in LOST and not peer.get("finished")}
     left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
-    ended = bool(status.get("finished"))
-    stuck = lost and not ended and (bool(lost & set(status.get("needs", ()))) or not left)
+    stuck = lost and not status.get("finished") and (bool(lost & set(status.get("needs", ()))) or not left)
     if stuck:
         yield (
             CRITICAL,

@@ -322,15 +322,11 @@ class NodeLoop(Wire):
         self._publish_due(now)
         self._note()
         self._say_of_broker()
-        self._look_for_peers(now)
+        self._publish(self.reach.look(self.host.session.links, now))
+        self._home.look(self.host.node.name, now)  # asks what was held back, once a peer is reached
         self.look()
         if self.newer(now):
             self.stop(RENEWED)
-
-    def _look_for_peers(self, now: float) -> None:
-        """Ask the data side what was held back, once a peer is reached."""
-        self._publish(self.reach.look(self.host.session.links, now))
-        self._home.look(self.host.node.name, now)
 
     @property
     def busy(self) -> bool:
@@ -361,8 +357,7 @@ class NodeLoop(Wire):
         return max(0.0, min([_LOOK, *due]))
 
     def _receive(self, patience: float) -> list[Datagram]:
-        found: list[Datagram] = []
-        size = 0
+        found, size = list[Datagram](), 0
         while len(found) < MOST_DATAGRAMS and size < MOST_BYTES:
             datagram = self.transport.receive(0.0 if found else patience)
             if datagram is None:

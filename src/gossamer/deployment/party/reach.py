@@ -232,9 +232,8 @@ class PeerReach:
 
     def described(self, now: float) -> dict[str, object]:
         """The reach as plain data, for the status."""
-        alone = self.alone_since is not None and self.is_alone(now)
         return {
-            "alone": round(now - max(self.owed.values()), 1) if alone else None,
+            "alone": round(now - max(self.owed.values()), 1) if self.is_alone(now) else None,
             "holds": self.holds(now),
             "unacknowledged": {
                 name: {"seconds": round(now - since, 1), "why": self.reason(name)}
@@ -249,11 +248,11 @@ class PeerReach:
         self.look(links, now)
         done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]
         owing = {name for name, link in links.items() if link.owed_since is not None}
-        alone = self.alone_since is not None and now - self.alone_since >= NOTICED
-        if self.alone_since is None or not alone or not owing or not owing.issuperset(done):  # who is done had all
+        since = self.alone_since
+        if since is None or now - since < NOTICED or not owing or not owing.issuperset(done):  # who is done had all
             return ""
         return (
-            f"ends alone: for {now - self.alone_since:.0f} s nobody has acknowledged anything: {self._who()}; since "
+            f"ends alone: for {now - since:.0f} s nobody has acknowledged anything: {self._who()}; since "
             "then its model has no part in those of the others, nor they in its own"
         )
 
@@ -265,9 +264,8 @@ class PeerReach:
         link = links[name].owed_since if name in links else None
         unheard = now - peer.seconds if peer.state in ("never heard", "silent", "gone") else None
         probe = None if peer.owes is None else now - peer.owes
-        return (
-            max((min(found), self.began)) if (found := [s for s in (link, unheard, probe) if s is not None]) else None
-        )
+        found = [since for since in (link, unheard, probe) if since is not None]
+        return max(min(found), self.began) if found else None
 
     def _tell(self, states: Mapping[str, PeerState], now: float) -> None:
         late = {name for name, since in self.owed.items() if now - since > NOTICED and states[name].state == "up"}
