@@ -303,7 +303,7 @@ class Column(ScaleConstants):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Column:
-        if self.kind == "category" and self.missing is not None:
+        if self.kind == "category" and self.categories and self.missing is not None:
             object.__setattr__(self, "missing", _text(self.missing))
         texts, dated, missing = self.categories or (), self.kind == "date", self.missing
         said, number = missing is not None, None if isinstance(missing, bool | str) else missing

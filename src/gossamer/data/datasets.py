@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,11 +68,8 @@ def _wanted(settings: DatasetSettings) -> Wanted:
     )
 
 
-def _table(form: Format) -> Callable[[Path, DatasetSettings], Pair]:
-    def read(path: Path, settings: DatasetSettings) -> Pair:
-        return read_rows(table_file(path, form, settings.csv), _wanted(settings)), None
-
-    return read
+def _table(form: Format, path: Path, settings: DatasetSettings) -> Pair:
+    return read_rows(table_file(path, form, settings.csv), _wanted(settings)), None
 
 
 def _libsvm(path: Path, settings: DatasetSettings) -> Pair:
@@ -85,8 +83,8 @@ _READERS: dict[Format, Callable[[Path, DatasetSettings], Pair]] = {
     "images": lambda path, settings: read_images(path),
     "cifar10": lambda path, settings: read_cifar10(path),
     "npz": lambda path, settings: read_npz(path),
-    "csv": _table("csv"),
-    "parquet": _table("parquet"),
+    "csv": partial(_table, "csv"),
+    "parquet": partial(_table, "parquet"),
     "libsvm": _libsvm,
 }
 _OPTIONS: dict[str, tuple[Format, ...]] = {

@@ -252,7 +252,7 @@ def _sampler(source: Any) -> Any:
 
 def _pair(item: Any, name: str) -> tuple[Any, Any]:
     """Features and target of an item."""
-    if isinstance(item, Mapping) and len(item) == 2 and (key := {"label", "labels", "target"} & item.keys()):
+    if isinstance(item, Mapping) and len(key := {"label", "labels", "target"} & item.keys()) == 1 and len(item) == 2:
         (features,) = item.keys() - key
         item = item[features], item[key.pop()]
     if not isinstance(item, tuple | list) or len(item) != 2:

@@ -317,12 +317,8 @@ class DatasetSettings(Section):
         other = [key for key in ("features", "ignore", "divide_by") if getattr(self, key) not in (None, ())]
         roles = {key: name for key in ("target", "owner", "person") if (name := getattr(self, key)) in columns}
         twice = [name for name, times in Counter(feature_names(columns)).items() if times > 1]
-        fields = type(self).model_fields
-        own = [
-            key
-            for key in sorted({*fields} - {"name", "task", "synthetic"})
-            if getattr(self, key) != fields[key].default
-        ]
+        given = sorted(key for key, field in type(self).model_fields.items() if getattr(self, key) != field.default)
+        own = [key for key in given if key not in ("name", "task", "synthetic")]
         rules = {
             "sizes": named is None and shape and min(shape) < 1,
             "names": named is not None and len(set(named)) < len(features),

@@ -145,6 +145,7 @@ def test_a_cell_that_its_column_does_not_allow(tmp_path: Path, old: str, new: st
         ({"a": {"range": [0, 1], "missing": 2}}, "missing must be in the range"),
         ({"a": {"range": [0, 1], "missing": "x"}}, "missing must be a number"),
         ({"a": "category"}, "a category needs its categories"),
+        ({"a": {"kind": "category", "missing": True}}, "a category needs its categories"),
         ({"a": "text"}, "unknown name 'text'; expected one of boolean, category, date, number"),
         ({"a": {"rang": [0, 1]}}, "rang"),
         ({"a": "date"}, r"days need a range of dates, such as \[2015-01-01, 2024-12-31\]"),

@@ -118,6 +118,13 @@ class Threes(Named):
         return X[row], Y[row], row
 
 
+class TwoTargets(Named):
+    """Rows of a label and a target, and nothing else."""
+
+    def __getitem__(self, row: int) -> Any:
+        return {"label": Y[row], "target": Y[row]}
+
+
 REFUSED = {
     "without an end": (
         lambda: DataLoader(Endless(), 4),
@@ -136,6 +143,7 @@ REFUSED = {
     ),
     "longer than it says, alone": (SaidToEnd, "data: expected 5 items, as its length says, found more"),
     "no pairs": (Threes, "data: expected pairs of features and target, found tuple; let __getitem__ return a pair"),
+    "targets alone": (TwoTargets, "data: expected pairs of features and target, found dict of label, target; let"),
     "of none": (
         lambda: TensorDataset(torch.zeros(0, 2), torch.zeros(0)),
         "data: expected examples with features, found",

@@ -229,7 +229,8 @@ def patches_of(layer: Convolution, inputs: Tensor, outputs: Sequence[int]) -> Te
     One entry of the kernel after the other looks at a shifted image: such copies have longer runs, and take a third
     of the time, than going through the positions.
     """
-    padding = _numbers(layer.padding)
+    padding = layer.padding
+    assert not isinstance(padding, str)  # `handles` refuses it
     patches = F.pad(inputs.contiguous(), [p for p in reversed(padding) for _ in (0, 1)]) if any(padding) else inputs
     for axis, (size, kernel) in enumerate(zip(outputs, layer.kernel_size)):
         stride, dilation = layer.stride[axis], layer.dilation[axis]
@@ -269,11 +270,6 @@ def _with_zeros(values: Tensor, more: int) -> Tensor:
     """[examples, channels, *positions] with ``more`` channels of zeros."""
     values = values.contiguous()
     return F.pad(values, [0, 0] * (values.ndim - 2) + [0, more]) if more else values
-
-
-def _numbers(padding: str | tuple[int, ...]) -> tuple[int, ...]:
-    assert not isinstance(padding, str)  # `handles` refuses it
-    return padding
 
 
 def _group_norm(layer: nn.GroupNorm, calls: Sequence[LayerCall]) -> dict[str, PerExample]:
