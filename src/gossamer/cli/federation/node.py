@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.cli.commands import read_experiment, settings_of
 from gossamer.cli.logs import STDERR, door_for, live, logged, tell
 from gossamer.cli.printing import print_json, say, table
-from gossamer.deployment.party.health import SILENCE, HealthLimits, Severity, grade, problems
+from gossamer.deployment.party.health import SILENCE, HealthLimits, Severity, grade, problems, write_metrics
 from gossamer.errors import ENDED_SHORT, CallerError
 from gossamer.experiment.specs.folder_names import default_folder
 
@@ -40,8 +40,6 @@ def status_command(options: argparse.Namespace) -> int:
     for status in found.values():
         grade(status, problems(status, now, limits))
     if options.prometheus is not None:
-        from gossamer.deployment.party.health import write_metrics
-
         write_metrics(options.prometheus, {store: read.get(store) for store in found})
     if not read and not options.alive:
         raise next(iter(unread.values()))
