@@ -108,6 +108,27 @@ def test_a_party_releases_once_and_after_a_restart_the_same(federation: LocalFed
         assert (folder.path / "evaluation.json").read_bytes() == kept
 
 
+def test_parties_know_how_common_the_outcome_is(spec: dict[str, Any]) -> None:
+    """At 1 % about 4 of 360 held-out rows have it, less than the noise: no figure is shown, as in a simulation."""
+    spec["dataset"]["prevalence"] = 0.01
+    spec["objective"] = {"name": "logistic", "class_weight": "balanced"}
+    federation = LocalFederation.found(parse_spec(spec), Path("up"), "mqtt://127.0.0.1:1")
+    with party(federation) as (folder, held, host):
+        told = evaluated(folder, held, host)["private_evaluation"]
+    assert {one["value"] for one in told["figures"].values()} == {None}
+
+
+def test_parties_that_are_stopped_before_they_write_have_said_nothing(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another one refuses the spec at once."""
+    never = SimpleNamespace(Process=lambda **_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr("gossamer.cli.federation.local_federation._CONTEXT", never)
+    for name in federation.members:
+        federation.start(name)
+    assert {*federation.outcome().failed.values()} == {"it says nothing"}
+
+
 @pytest.mark.parametrize("where", [Pool, StateFolder])
 def test_a_party_that_dies_between_charge_and_release_has_lost_its_part(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch, where: Any

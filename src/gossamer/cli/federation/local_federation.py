@@ -180,7 +180,7 @@ class LocalFederation:
                 "dataset.person: persons have examples at several parties, who cannot see that of each other, so no "
                 "joint guarantee is made; take partition: by_person, or leave budget.rows_per_person out"
             )
-        dataset = shard_settings(prepared.dataset)
+        dataset = shard_settings(prepared.dataset).model_copy(update={"prevalence": experiment.dataset.prevalence})
         if prepared.experiment.evaluation.group is not None and dataset.columns is None:
             raise SpecError(
                 "evaluation.group: parties on one machine get rows of unit norm without names of columns; leave it, or "
@@ -219,8 +219,8 @@ class LocalFederation:
 
     def start(self, name: str, *more: str) -> None:
         """Start a party's process."""
-        output = str(self.folder / name / OUTPUT)
-        process = _CONTEXT.Process(target=_run_node, args=(self.command(name, *more), output), name=name)
+        (output := self.folder / name / OUTPUT).touch(0o600)  # it may be stopped before it writes
+        process = _CONTEXT.Process(target=_run_node, args=(self.command(name, *more), str(output)), name=name)
         process.start()
         self.processes[name] = process
 
