@@ -194,17 +194,6 @@ def above(threshold: float) -> Floats:
     return np.asarray(np.clip((high - at) / (high - low), 0, 1))
 
 
-def confusion(counts: ScoreCounts, threshold: float) -> dict[str, float]:
-    """Return estimated numbers of rows by outcome, above and below a threshold in (0, 1)."""
-    share, (zero, one) = above(threshold), counts.counts
-    return {
-        "true_positives": float(one @ share),
-        "false_positives": float(zero @ share),
-        "false_negatives": float(one @ (1 - share)),
-        "true_negatives": float(zero @ (1 - share)),
-    }
-
-
 _SAID = ("auroc", "average_precision", "brier", "calibration_intercept", "calibration_slope")
 
 

@@ -49,18 +49,14 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
         figure = figure_class(figsize=(7.0, 3.2), layout="constrained")
         left, *right = figure.subplots(1, 2 if near else 1, squeeze=False)[0]
         finite = cells[(cells > 0) & (cells < math.inf)]
-        most, endless = finite.max() if finite.size else 1.0, bool((cells == math.inf).any())
-        high = 2 * max(most, guaranteed if guaranteed < math.inf else 0.0)
+        most = finite.max(initial=guaranteed if guaranteed < math.inf else 1.0)
         picture = left.imshow(
-            np.ma.masked_where(~(cells > 0), np.minimum(cells, high)),
-            norm=needed("matplotlib.colors", "figures").LogNorm(finite.min(initial=most), most),
+            np.ma.masked_where(~(cells > 0), np.minimum(cells, 2 * most)),
+            norm=matplotlib.colors.LogNorm(finite.min(initial=most), most),
             cmap=matplotlib.colormaps["viridis"].with_extremes(over=COLOURS[1]),
             aspect="auto",
-            interpolation="nearest",
         )
-        bar = figure.colorbar(picture, ax=left, label=_EPSILON, extend="max" if endless else "neither")
-        if endless:
-            bar.ax.set_title(r"$\infty$", fontsize=9)
+        figure.colorbar(picture, ax=left, label=_EPSILON, extend="max").ax.set_title(r"$\infty$", fontsize=9)
         left.set(xlabel="observer", ylabel="party")
         for ticks, names in ((left.set_xticks, order), (left.set_yticks, parties)):
             step = -(-len(names) // _MOST_NAMES)
@@ -70,17 +66,11 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
             hops, epsilons = np.array(near).T
             looks = {"s": 6, "alpha": 0.5, "color": [COLOURS[int(one == math.inf)] for one in epsilons]}
             # Pairs of one distance lie beside each other, as many have one epsilon.
-            plot.scatter(hops + np.linspace(-0.25, 0.25, len(near)), np.minimum(epsilons, high), **looks)
+            plot.scatter(hops + np.linspace(-0.25, 0.25, len(near)), np.minimum(epsilons, 2 * most), **looks)
             if guaranteed < math.inf:
                 plot.axhline(guaranteed, color=COLOURS[2], linestyle="--", label="guarantee against everyone")
                 plot.legend(frameon=False)
-            plot.set(
-                yscale="log",
-                ylim=(0.9 * min(epsilons.min(), most), None),
-                xlabel="links between",
-                ylabel=_EPSILON,
-                xticks=range(1, int(hops.max()) + 1),
-            )
+            plot.set(yscale="log", xlabel="links between", ylabel=_EPSILON, xticks=range(1, int(hops.max()) + 1))
         out = io.BytesIO()
         figure.savefig(out, format=kind, dpi=300, metadata=UNDATED.get(kind))
     return out.getvalue()
