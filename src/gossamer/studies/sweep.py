@@ -323,7 +323,7 @@ def sweep(
     grid : mapping of str to sequence, optional
         Values of each key, such as ``{"algorithm.batch_size": [8, 32]}``; texts are YAML.
     out : path
-        Folder for the runs' folders, each named by its setting and seed, for ``sweep.json``, tables and the report.
+        Folder for the runs' folders, each named by its setting and seed, for ``sweep.json`` and tables.
     seeds : int
         Number of runs of each setting.
     jobs : int, optional
@@ -374,22 +374,20 @@ def plan_sweep(
     """Check every combination, every folder and how it is shown; return the sweep, of which no run is made."""
     combinations = settings_of(grid, Path(spec).stem if isinstance(spec, str | Path) else "run", paper.labels)
     axes = None if paper.figure is None else Axes.read(paper.figure, [*grid])
-    baseline = None if paper.baseline is None else _baseline(paper.baseline, combinations)
+    baseline = None if paper.baseline is None else _baseline(paper.baseline, combinations, seeds)
     if axes is not None:
         needed("matplotlib", "figures", "a figure")
     first = {one.name: partial(experiment_of, spec, [*settings, *one.overrides]) for one in combinations}
 
     def look(prepared: Prepared, plan: Plan) -> None:
-        if axes is None or axes.y in COSTS:
-            return
-        if axes.y not in (known := figure_names(prepared, plan.words.shared)):
+        if axes and axes.y not in COSTS and axes.y not in (known := figure_names(prepared, plan.words.shared)):
             raise SpecError(f"--figure: y={axes.y} is no figure of this task{did_you_mean(axes.y, {*known, *COSTS})}")
 
     runs, shared = runs_of(out, first, seeds, jobs, tell, [], {}, look=look)
     return Sweep(out, runs, shared, settings=combinations, axes=axes, baseline=baseline)
 
 
-def _baseline(text: str, settings: Sequence[Setting]) -> tuple[str, str]:
+def _baseline(text: str, settings: Sequence[Setting], seeds: int) -> tuple[str, str]:
     key, _, label = (part.strip() for part in text.partition("="))
     keys, labels = [*settings[0].labels], {one.labels.get(key, "") for one in settings}
     if key not in keys:
@@ -397,6 +395,8 @@ def _baseline(text: str, settings: Sequence[Setting]) -> tuple[str, str]:
         raise SpecError(f"--baseline: expected key=value of the grid, found {shortened(text)}{hint}")
     if label not in labels:
         raise SpecError(f"--baseline: {key} has no value {shortened(label)}{did_you_mean(label, labels)}")
+    if seeds < 2:
+        raise SpecError(f"--baseline: its test is of pairs of seeds; expected 2 seeds or more, found {seeds}")
     return key, label
 
 

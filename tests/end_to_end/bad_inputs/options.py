@@ -192,6 +192,11 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
         "sweep spec.yaml --grid algorithm.nodes=3,4 --baseline algorithm.nodes=5",
         "--baseline: algorithm.nodes has no value '5'; expected one of 3, 4",
     ),
+    (
+        "sweep: a baseline, and one seed",
+        "sweep spec.yaml --grid algorithm.nodes=3,4 --baseline algorithm.nodes=3 --seeds 1",
+        "--baseline: its test is of pairs of seeds; expected 2 seeds or more, found 1",
+    ),
     ("price: no spec", "price", "the following arguments are required: SPEC"),
     ("price: no noise", "price spec.yaml", "this spec says privacy: none; give it a budget"),
     ("price: epsilons that are words", "price spec.yaml --epsilons low", "expected numbers with commas between them"),
