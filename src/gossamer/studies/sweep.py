@@ -214,9 +214,9 @@ class Sweep(Study):
         """Write tables and the figure, if one is asked for, into the folder."""
         self.article.write(self.out)
 
-    def section(self) -> PageSection:
-        """Return the first part of the report, once tables and figure are written."""
-        return means_section(self.article.rows(), self.article.caption, self.out)
+    def report(self, *before: PageSection) -> Path:
+        """Write the report, which begins with the means, once tables and figure are written; see `Study.report`."""
+        return super().report(means_section(self.article.rows(), self.article.caption, self.out), *before)
 
     @property
     def best(self) -> str | None:

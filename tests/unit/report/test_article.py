@@ -181,6 +181,13 @@ def test_one_command_makes_tables_and_a_figure(swept: Path) -> None:
     assert b"/Type3" not in (swept / "figure.pdf").read_bytes()
 
 
+def test_the_page_from_python_begins_with_means(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(SPEC)
+    made = gs.sweep(tmp_path / "tiny.yaml", {"budget.epsilon": [1, 10]}, out=tmp_path / "swept", seeds=1)
+    page = made.report().read_text()
+    assert page.index("Means over seeds") < page.index("Progress")
+
+
 def test_the_page_begins_with_means_and_single_runs_are_folded(swept: Path, tmp_path: Path) -> None:
     page = (swept / "report.html").read_text()
     assert page.index("Means over seeds</h2>") < page.index('<details class="all"') < page.index('id="overview"')

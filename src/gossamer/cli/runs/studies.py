@@ -33,7 +33,7 @@ def sweep_command(options: argparse.Namespace) -> int:
     found.publish()
     say(f"Article: {found.out}/{{{','.join(found.article.files)}}}")
     say(f"Caption: {found.article.caption}")
-    return ended(found, found.section())
+    return ended(found)
 
 
 def make(study: Study, options: argparse.Namespace) -> None:
