@@ -246,8 +246,8 @@ def invite(
     """
     everyone, run, issued = tuple(members), run or secrets.token_hex(16), issued or datetime.now(UTC)
     key = organiser.public_key
-    terms = broker, everyone, spec, issued, expires, key, wheel, overview
-    invitations = [Invitation(run, terms[0], m.name, *terms[1:]) for m in everyone]
+    terms = everyone, spec, issued, expires, key, wheel, overview
+    invitations = [Invitation(run, broker, member.name, *terms) for member in everyone]
     return {invitation.invited: _write(invitation, organiser) for invitation in invitations}
 
 

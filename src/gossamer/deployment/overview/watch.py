@@ -156,18 +156,15 @@ def judged(
     own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
     for name, status in found.items():
         late = _late(status)
-        says = f"for the fault of {', '.join(sorted(late))}"
         by_others = bool(late) and late <= own
-        grade(
-            status,
-            [
-                Alert(WARNING, f"{says}: {one.text}", one.kind)
-                if by_others and one.kind in _OF_PEERS and one.level == CRITICAL
-                else one
-                for one in wrong[name]
-            ],
-        )
+        grade(status, [_as_consequence(one, late) if by_others else one for one in wrong[name]])
     return found
+
+
+def _as_consequence(alert: Alert, whose: Collection[str]) -> Alert:
+    """A problem as it is told where peers with faults of their own may be its cause."""
+    caused = alert.kind in _OF_PEERS and alert.level == CRITICAL
+    return Alert(WARNING, f"for the fault of {', '.join(sorted(whose))}: {alert.text}", alert.kind) if caused else alert
 
 
 def _status(peer: PeerState, now: float, names: Collection[str]) -> dict[str, Any]:

@@ -285,14 +285,9 @@ class DataHeld:
         if invited.data is not None:
             settings, budget = agreed.experiment.dataset, agreed.experiment.budget
             each = None if budget is None else budget.rows_per_person
+            most, tested = {"examples": agreed.me.examples, "rows_per_person": each}, agreed.plan.held_out is not None
             train, test = load_party_split(
-                settings,
-                invited.data,
-                options.test,
-                examples=agreed.me.examples,
-                rows_per_person=each,
-                evaluated=agreed.plan.held_out is not None,
-                say=folder.tell_owner,
+                settings, invited.data, options.test, **most, evaluated=tested, say=folder.tell_owner
             )
             self.agreed = invited.agreed.with_data(train, test)
             # What a module cannot do in a deployment shows at its first gradient, and nothing may be charged by then.
