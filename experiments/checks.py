@@ -110,6 +110,11 @@ def decibels(measure: str) -> Callable[[Record], float]:
     return level
 
 
+def divergence(of: str, hops: str) -> Callable[[Record], float]:
+    """Renyi divergence at so many links from an observer; that of everyone has no links."""
+    return lambda record: float(record[of][hops][0])
+
+
 QUANTITIES: dict[str, Callable[[Record], float]] = {
     "final_accuracy": final_accuracy,
     "final_loss": final_loss,
@@ -142,6 +147,8 @@ QUANTITIES: dict[str, Callable[[Record], float]] = {
     "diverged": lambda record: float(record["last_stable_round"] is not None),
     "ssim": lambda record: float(record["ssim"]),
     "off": lambda record: float(record["off"]),
+    "local": lambda record: float(record["local"]),
+    **{f"{of}_{hops}": divergence(of, hops) for of in ("hops", "muffliato") for hops in "1234"},
     "cosine": lambda record: float(record["cosine"]),
 }
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"median": statistics.median, "least": min, "most": max}

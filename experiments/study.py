@@ -12,7 +12,7 @@ from experiments.sweeps import Paper, Variant
 from experiments.tuning import Tuning
 
 HERE = Path(__file__).resolve().parent
-PAPERS = ("adp2sgd", "mapa", "increasing", "gfl", "claims", "baselines")
+PAPERS = ("adp2sgd", "mapa", "increasing", "gfl", "claims", "baselines", "observers")
 
 
 class StudyError(Exception):

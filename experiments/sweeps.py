@@ -199,9 +199,10 @@ class Paper:
     def _figures(self, study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)  # badly chosen settings are what some studies are about
-            return self.runners.get(study, self._run)(study, variant, folder, first)
+            return self.runners.get(study, self.ordinary)(study, variant, folder, first)
 
-    def _run(self, study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    def ordinary(self, study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+        """Run a variant as it is; the figures of its record."""
         measure = self.measures.get(study)
         result = gs.run(variant.experiment, folder, overwrite=True, measure=measure, progress=first)
         return self.record(variant, result)

@@ -1,0 +1,88 @@
+"""Who learns what in a network: figures by distance, and what a model gains where noise is set by them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from experiments.observers.figures import draw
+from experiments.provenance import EnoughError, FirstUpdates
+from experiments.stored import Record
+from experiments.sweeps import Paper, Variant
+from scipy.optimize import brentq
+
+from gossamer.experiment.audits.observers import NetworkPrivacy
+from gossamer.experiment.preparation.prepare import Prepared, prepare
+from gossamer.experiment.specs.spec_file import resolved
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.topology.mixing import metropolis
+
+STUDIES = ("accounting", "utility")
+EPSILON = 1.0
+"""Epsilon that every way to account sets noise for."""
+AWAY = 2
+"""Links to the nearest observer that noise is set against, in ``network``."""
+
+
+def by_distance(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """Account for one observer, another node by each seed: Renyi divergences of order 2 by the links to it; no run."""
+    if first.alone:
+        raise EnoughError
+    here = Path(__file__).resolve().parent / study
+    prepared = prepare(resolved(variant.experiment, here))
+    at = variant.experiment.seed * len(prepared.names) // 5
+    network = NetworkPrivacy.of(prepared, [f"node:{prepared.names[at]}"])
+    known = muffliato(prepared, at)
+    found, bounds = defaultdict(list), defaultdict(list)
+    for row in network.rows():
+        found[row["hops"]].append(row["mu"] ** 2)  # order times mu^2 / 2, and the order is 2
+        bounds[row["hops"]].append(known[prepared.names.index(row["party"])])
+    return {
+        "local": float(rounds(prepared)),
+        "hops": {
+            str(hops): [float(np.mean(found[hops])), min(found[hops]), max(found[hops])] for hops in sorted(found)
+        },
+        "muffliato": {str(hops): [float(np.mean(bounds[hops]))] for hops in sorted(bounds)},
+    }
+
+
+def rounds(prepared: Prepared) -> int:
+    """Rounds of a synchronous run."""
+    return int(prepared.experiment.stop.updates // len(prepared.names))
+
+
+def muffliato(prepared: Prepared, at: int) -> list[float]:
+    """Theorem 11 of Muffliato (arXiv 2206.05091) for order 2 and unit noise, by node, against the one ``at``.
+
+    It is at most that of everyone, as its authors advise.
+    """
+    size, steps = len(prepared.names), rounds(prepared)
+    weights = metropolis(prepared.graph).toarray()
+    near = list(prepared.graph.neighbours(at))
+    total, power = np.zeros(size), np.eye(size)
+    for gap in range(steps):
+        norms = (power**2).sum(axis=0)
+        total += (steps - gap) * (power[:, near] / norms[near]).sum(axis=1)
+        power = power @ weights
+    return [float(one) for one in np.minimum(total, steps)]
+
+
+def at_one_epsilon(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """Run with the noise that one way to account asks for."""
+    content = {**variant.content, "privacy": dict(variant.content["privacy"])}
+    way, more = variant.place["noise by"], dict[str, float]()
+    if way == "guarantee":
+        del content["privacy"]["noise_multiplier"]
+        content["budget"] = {"epsilon": EPSILON, "delta": content["privacy"].pop("delta")}
+    else:
+        network = NetworkPrivacy.of(prepare(variant.experiment), ["everyone"] if way == "everyone" else ())
+        mus = [row["mu"] for row in network.rows() if way == "everyone" or row["hops"] >= AWAY]
+        allowed = float(brentq(lambda mu: gaussian_epsilon(mu, network.delta) - EPSILON, 1e-3, 100.0))
+        content["privacy"]["noise_multiplier"] = float(f"{max(mus) / allowed:.6g}")  # mu falls as one by the noise
+        more["noise"] = content["privacy"]["noise_multiplier"]
+    return {**PAPER.ordinary(study, Variant(variant.place, content), folder, first), **more}
+
+
+RUNNERS = {"accounting": by_distance, "utility": at_one_epsilon}
+PAPER = Paper(Path(__file__).resolve().parent, STUDIES, draw, runners=RUNNERS)
