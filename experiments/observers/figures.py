@@ -75,7 +75,7 @@ def _utility(records: Sequence[Record]) -> Any:
             axis.set_title(f"{one}, batches of {int(batch):,}")
             axis.grid(alpha=0.3)
         row[0].set_ylabel("accuracy of the mean model")
-    axes[0][0].legend(title="noise by")
+    axes[0][-1].legend(title="noise by", loc="lower right")
     figure.supxlabel(
         f"Medians of five seeds, with their range; epsilon 1. 'network' assumes gradients_fixed: no guarantee.\n{NOTE}",
         fontsize="small",
