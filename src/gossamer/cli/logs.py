@@ -250,7 +250,7 @@ def page_of(folders: Sequence[Path], public: bool = False) -> Page:
 
     if len(folders) == 1 and (folders[0] / SWEEP).is_file():
         runs, means = read_sweep(folders[0])
-        return page_of_runs(read_records(runs), public=public, before=() if public else (means,))
+        return page_of_runs(runs, public=public, before=() if public else (means,))
 
     parties = [folder for folder in folders if is_party(folder)]
     if not parties:

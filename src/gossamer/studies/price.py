@@ -201,6 +201,9 @@ class Price(Study):
         delta = max(one.delta for one in self.scores.values() if one.delta is not None)
         return price_figure(next(iter(self.scores.values())).called, delta, self.points, others)
 
+    def called(self, setting: str) -> str:
+        return CALLED.get(setting, f"federation, {setting.replace('=', ' ')}")
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "guarantee": self.guarantee.as_dict(),
@@ -335,7 +338,7 @@ def _check_epsilons(epsilons: Sequence[float]) -> None:
 def in_words(price: Price) -> list[str]:
     """Return sentences, each about one part of the price, as far as its runs are finished."""
     scores = price.scores
-    said = [_protected(price), *price.diverged(_called)]
+    said = [_protected(price), *price.diverged()]
     if scores and not any(one.better for name, one in scores.items() if name != ALONE):
         return [*said, _NO_MODEL.format(_saying(price))]
     if NOISY in scores and CLEAN in scores:
@@ -374,12 +377,8 @@ def rows(price: Price) -> list[tuple[str, ...]]:
     found = [("", *(kind if name == "score" else name for name in columns))]
     for name, one in scores.items():
         figures = one.figures()
-        found.append((_called(name), *(figures.get(column, "-") for column in columns)))
+        found.append((price.called(name), *(figures.get(column, "-") for column in columns)))
     return found
-
-
-def _called(name: str) -> str:
-    return CALLED.get(name, f"federation, {name.replace('=', ' ')}")
 
 
 PRIVATE = (

@@ -327,12 +327,7 @@ class AlgorithmContract:
         for step in self.steps(WORLDS["uneven"]):
             if isinstance(step.event, Received):
                 node, event = nodes[step.node], step.event
-                for bad in (
-                    np.full(SIZE, np.nan),
-                    np.full(SIZE, 1e200),
-                    np.zeros(SIZE + 2),
-                    np.zeros(SIZE, np.float32),
-                ):
+                for bad in _BAD:
                     spoilt = _spoilt(event.message, bad)
                     if spoilt != event.message:
                         refused = _refuses(node, Received(event.sender, spoilt), step.now, bad)
@@ -357,6 +352,9 @@ class AlgorithmContract:
         world = World(SpeedSettings(), LOSSY.model_copy(update={"silence": 4.0}), faults)
         simulator, _ = self.run(world)
         assert not (left := {*simulator.nodes} - {*simulator.finished}), f"expected all to finish, not {left}"
+
+
+_BAD = (np.full(SIZE, np.nan), np.full(SIZE, 1e200), np.zeros(SIZE + 2), np.zeros(SIZE, np.float32))
 
 
 def _refuses(node: Node, event: Received, now: float, bad: np.ndarray[Any, Any]) -> bool:

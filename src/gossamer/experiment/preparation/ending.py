@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.algorithms.plan import StopSettings
-from gossamer.errors import counted
+from gossamer.errors import counted, listed
 from gossamer.protocol.node import Node, RoundsMade
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def in_words(found: Mapping[str, Any], status: str, seconds: float, settings: An
             f"{made(found)}: in {counted(found['empty'], 'round')} nobody answered, or there was no sum that could be "
             "used; look at faults and links, or wait longer for those who are late (algorithm.timeout)"
         )
-    waits = f"waits for {named(found['waits_for'])}" if found.get("waits_for") else "can make no other update"
+    waits = f"waits for {listed(found['waits_for'])}" if found.get("waits_for") else "can make no other update"
     bounded = "timeout" in type(settings).model_fields and settings.timeout is None
     remedy = "algorithm.timeout bounds such waits" if bounded else "look at faults and links"
     return f"{made(found)}: from virtual second {seconds:g} on it {waits}, and more time changes nothing; {remedy}"
@@ -86,12 +86,6 @@ def made(found: Mapping[str, Any]) -> str:
         if "planned" in found
         else "the run stopped"
     )
-
-
-def named(names: Collection[str], most: int = 5) -> str:
-    """Names, of many the first few."""
-    shown = sorted(names)
-    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
 
 
 class Observer:
