@@ -257,8 +257,6 @@ class Study(ABC):
         Whether somebody has the run's model, by setting.
     errors : dict of Path to str
         Reasons why runs failed, by folder.
-    done : set of Path
-        Folders of runs that `make` has nothing more to do with.
     scores : dict of str to Scores
         Scores of the finished runs, by setting, once they are made; without settings none of whose runs is finished.
     """
@@ -270,7 +268,6 @@ class Study(ABC):
     runs: list[StudyRun]
     shared: dict[str, bool]
     errors: dict[Path, str] = field(default_factory=dict)
-    done: set[Path] = field(default_factory=set)
     scores: dict[str, Scores] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -317,20 +314,15 @@ class Study(ABC):
         write_own(self.out / self.FILE, to_json({"gossamer": __version__, **self.as_dict()}, indent=2) + "\n")
 
     def _make(self, workers: Workers, tell: Tell) -> None:
-        self.done |= {one.folder for one in self.runs if one.finished}
-        if self.done:
-            tell(f"finished before: {len(self.done)} of {counted(len(self.runs), 'run')}")
-        missing = {one.number: one for one in self.runs if one.folder not in self.done}
-        for outcome in workers.outcomes([*missing.values()], tell):
+        missing = {one.number: one for one in self.runs if not one.finished}
+        if before := len(self.runs) - len(missing):
+            tell(f"finished before: {before} of {counted(len(self.runs), 'run')}")
+        for done, outcome in enumerate(workers.outcomes([*missing.values()], tell), before + 1):
             one = missing[outcome.number]
-            self.done.add(one.folder)
             if outcome.error:
                 self.errors[one.folder] = outcome.error
             said = f"failed: {outcome.error}" if outcome.error else self._said(one)
-            tell(
-                f"{len(self.done)} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} "
-                f"({outcome.seconds:.1f} s)"
-            )
+            tell(f"{done} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} ({outcome.seconds:.1f} s)")
 
     @property
     def finished(self) -> list[StudyRun]:
