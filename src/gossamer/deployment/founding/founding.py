@@ -35,6 +35,7 @@ from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, invite, parse_signed, read_signed
+from gossamer.keys.orders import Order, Orders
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
@@ -236,14 +237,7 @@ def draft_again(
     folder = Path(folder)
     if folder.is_dir():
         papers.check_own(folder)
-    signer = organiser or _signer(folder)
-    before = read_signed(folder / papers.RECORD)
-    if signer.public_key != before.organiser:
-        raise CallerError(
-            f"{folder}: expected the key of this federation's organiser, with fingerprint "
-            f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
-            "organiser's with --organiser"
-        )
+    signer, before = _signer(folder, organiser)
     check_known("keys", keys or {}, parties)
     spec = _spec(before, parties)
     made, given = _keys(parties, keys)
@@ -263,14 +257,34 @@ def draft_again(
     return _founded(invitations, made, authority, files, read_file(certificate) if certificate.exists() else None)
 
 
-def _signer(folder: Path) -> Identity:
+def _signer(folder: Path, organiser: Identity | None) -> tuple[Identity, Invitation]:
+    """The key of a federation's organiser, by default that in its folder, and the invitation signed last."""
     key = folder / papers.ORGANISER_KEY
-    if not key.exists():
+    if organiser is None and not key.exists():
         raise CallerError(
             f"{folder}: there is no {papers.ORGANISER_KEY}; name the folder that `federation new` made, and the "
             "organiser's key if it lies elsewhere"
         )
-    return Identity.load(key)
+    signer, before = organiser or Identity.load(key), read_signed(folder / papers.RECORD)
+    if signer.public_key != before.organiser:
+        raise CallerError(
+            f"{folder}: expected the key of this federation's organiser, with fingerprint "
+            f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
+            "organiser's with --organiser"
+        )
+    return signer, before
+
+
+def give_order(folder: Path, what: str, organiser: Identity | None = None) -> None:
+    """Sign an order to all parties of a federation, and keep it in its folder, from where those who watch tell it.
+
+    Raises
+    ------
+    CallerError
+        If the folder is not one of a federation, or the key not that of its organiser.
+    """
+    signer, before = _signer(folder, organiser)
+    Orders(folder / papers.ORDERS, before.run, before.organiser).take(Order.signed(signer, before.run, what))
 
 
 def _spec(before: Invitation, parties: Mapping[str, int]) -> str:

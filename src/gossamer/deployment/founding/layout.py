@@ -5,6 +5,7 @@
       authority.key         signs the certificates                      }
       authority.crt         by which others know what it signed; each of them has a copy as ca.crt
       federation.yaml       one of the invitations, from which `add` and `renew` go on
+      orders                what the organiser has asked of all while the run goes on, if anything, signed
       start.safetensors     the model that all start from, if there is one: a copy goes to each party
       broker/               for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
       overview/             for whoever may see how all parties are: federation.yaml, ca.crt, tls.crt, identity.key
@@ -26,6 +27,7 @@ from urllib.parse import urlsplit
 from gossamer.errors import CallerError, SpecError
 from gossamer.files import make_own_folder, replaced
 from gossamer.keys.invitations import WATCHER, Invitation, Member
+from gossamer.keys.orders import FILE
 from gossamer.keys.private_files import write_private
 from gossamer.runtimes.mqtt.broker import Tls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
@@ -34,10 +36,10 @@ ORGANISER_KEY = "organiser.key"
 AUTHORITY_KEY = "authority.key"
 AUTHORITY_CERTIFICATE = "authority.crt"
 RECORD = "federation.yaml"
-START = "start.safetensors"
+START, ORDERS = "start.safetensors", FILE
 BROKER = "broker"
 BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
-RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER)
+RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER, ORDERS)
 """Names in the folder that no party can have."""
 
 INVITATION = "invitation.yaml"

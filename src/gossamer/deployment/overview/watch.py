@@ -22,6 +22,7 @@ from gossamer.deployment.peers.standing import PeerState
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
+from gossamer.keys.orders import Orders
 from gossamer.runtimes.mqtt.broker import TransportSettings
 from gossamer.runtimes.mqtt.certificates import expiry
 from gossamer.runtimes.mqtt.transport import MqttTransport
@@ -72,18 +73,26 @@ class Watch:
         address = broker_address(place, place / papers.IDENTITY, self.invitation)
         self.transport = MqttTransport(run, WATCHER, address, limits, say)
         names = [member.name for member in members]
-        self._peers = Peers(identity, run, WATCHER, members, OVERVIEW, time.monotonic(), contacts=names)
+        orders = Orders(folder / papers.ORDERS, run, self.invitation.organiser)
+        ends = identity, run, WATCHER, members
+        self._peers = Peers(*ends, OVERVIEW, time.monotonic(), contacts=names, orders=orders)
 
-    def look(self, seconds: float, *, until_heard: bool = False) -> None:
-        """Listen for so many seconds, or until all parties were heard."""
+    def look(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Listen for so many seconds, or until it is done."""
         until = time.monotonic() + seconds
-        while (now := time.monotonic()) < until:
-            if until_heard and all(peer.digest for peer in self._peers.states(now).values()):
-                return
+        while (now := time.monotonic()) < until and not done():
             self._send(self._peers.wake(now))
             datagram = self.transport.receive(min(0.5, until - now))
             if datagram is not None:
                 self._send(self._peers.open(datagram.sender, datagram.payload, time.monotonic())[1])
+
+    def all_heard(self) -> bool:
+        """Whether all parties were."""
+        return all(peer.digest for peer in self._peers.states(time.monotonic()).values())
+
+    def all_answered(self, order: str) -> bool:
+        """Whether all parties have ended, or said that they do not for an order."""
+        return all(one["state"] in ENDED or one.get("orders", {}).get(order) for one in self.statuses().values())
 
     def statuses(self) -> Statuses:
         """Statuses of all parties, in the order of the invitation."""

@@ -225,6 +225,9 @@ class OwnerPolicy(Section):
         ``NAME==VERSION@sha256:HASH`` of its source.
     overview : bool
         Whether the node tells those who watch the federation how it is: what its peers could count, and its problems.
+    organiser_may_stop : bool
+        Whether the node ends its part in the run once the organiser asks for the end of it (``gossamer federation
+        stop``); by default not.
     ledger : Path, optional
         File of what was spent, which outlives runs; by default beside the policy: ``policy.ledger`` for
         ``policy.yaml``. The policy belongs to this file: take good care of both.
@@ -246,6 +249,7 @@ class OwnerPolicy(Section):
     without_privacy: StrictBool = False
     modules: tuple[str, ...] = ()
     overview: StrictBool = True
+    organiser_may_stop: StrictBool = False
     ledger: Path | None = None
 
     _lines: Lines = PrivateAttr(default_factory=lambda: Lines(Path("policy.yaml"), {(): 1}))

@@ -145,6 +145,9 @@ def _of_process(status: Mapping[str, Any]) -> Alerts:
         yield WARNING, "was stopped before its part in the run was over; start it again to go on"
     elif state in _STARTING:
         yield WARNING, f"has not begun yet: it is {state}"
+    for order, unless in status.get("orders", {}).items():
+        if unless:
+            yield WARNING, f"the organiser has given the order: {order}; {unless}"
 
 
 def _of_papers(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Alerts:

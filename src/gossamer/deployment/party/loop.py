@@ -281,6 +281,8 @@ class NodeLoop(Wire):
         if self.host.finished:
             self._end(self.host.finished)
         self._carry_out(self.host.start(self.clock()))
+        if why := self.ends():
+            self.stop(why)
         while not self.stopping and not self._over():
             self.turn()
 

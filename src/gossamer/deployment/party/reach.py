@@ -310,6 +310,8 @@ class Wire:
         Reason why it is to end.
     overview : Overview, optional
         What is told to those who watch the federation.
+    ends : callable
+        Reason why the organiser's orders have it end, if they do.
     """
 
     peers: Peers
@@ -320,6 +322,7 @@ class Wire:
     counts: Counter[str] = field(default_factory=Counter, kw_only=True)
     stopping: str = field(default="", kw_only=True)
     overview: Overview | None = field(default=None, kw_only=True)
+    ends: Callable[[], str] = field(default=lambda: "", kw_only=True)
 
     def stop(self, why: str) -> None:
         """Have it end after its turn; also from a signal handler."""
@@ -332,6 +335,8 @@ class Wire:
         ends: Any = self.overview if watched else self.peers
         frames, answers = ends.open(datagram.sender, datagram.payload, self.clock())
         self._publish(answers)
+        if why := self.ends():
+            self.stop(why)
         return list(frames)
 
     def _publish_due(self, now: float) -> None:

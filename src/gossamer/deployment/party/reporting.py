@@ -200,6 +200,16 @@ class Reporter:
         self._per_update = 1
         self._progress = NodeProgress(self._status["needs"], folder.warn, folder.say)
 
+    def obeys(self, orders: Mapping[str, str]) -> None:
+        """The organiser's orders are known, as far as they have come, with why one is not followed."""
+        self._status["orders"] = orders
+
+    def ends_before(self, why: str) -> None:
+        """The node ends before it has begun; a process that comes after this one finds the order in the folder."""
+        self._folder.kept, self._status["finished"] = True, why
+        self._folder.warn(f"does not begin, and nothing was charged: {why}")
+        self.ended("finished")
+
     def connects(self) -> None:
         """The start was let in, and the broker is called."""
         self._publish({"state": "connecting"})

@@ -50,6 +50,7 @@ from gossamer.deployment.peers.standing import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
+from gossamer.keys.orders import Order, Orders
 from gossamer.protocol import encoding
 from gossamer.protocol.messages import (
     HEADER,
@@ -68,10 +69,10 @@ from gossamer.version import __version__
 #
 # The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
 # whatever is sent anyhow. A frame is for the node's session (`protocol.messages`). A *word* is for whoever looks after
-# the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are three,
-# the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a message
-# of the run is long, which show whether such a message gets through before anything is charged. To those who watch the
-# federation a node says its digest in the place of a heartbeat.
+# the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are four,
+# the heartbeat, the counters of the messages between the two, an order of the organiser, and the answer to a *probe*:
+# as many zeros as a message of the run is long, which show whether such a message gets through before anything is
+# charged. To those who watch the federation a node says its digest in the place of a heartbeat.
 
 FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
 LONGEST_REASON = 80
@@ -139,7 +140,7 @@ class PeerProbe:
     size: int
 
 
-Word = Heartbeat | LinkCounters | Passed | Digest
+Word = Heartbeat | LinkCounters | Passed | Digest | Order
 Content = Frame | Word | PeerProbe
 
 
@@ -193,7 +194,7 @@ Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
 
 STRANGER, QUARANTINED = "stranger", "quarantined"
-MALFORMED, REJECTED = "malformed content", "rejected by the node"
+MALFORMED, REJECTED, NO_ORDER = "malformed content", "rejected by the node", "not the organiser's order"
 """Reasons for dropping, beside those of `gossamer.deployment.channel.secure_channel.Reason`."""
 
 RENEW_AFTER = 3600.0
@@ -230,6 +231,8 @@ class Peers:
     digest : callable, optional
         Digest of this node, for peers that watch it: they are told that instead of heartbeats, and nothing any longer
         once they are gone.
+    orders : Orders, optional
+        The organiser's orders: peers are told all that are known, with each heartbeat, and what they tell is taken.
     log : callable
         Takes a line about peers.
     warn : callable, optional
@@ -256,6 +259,7 @@ class Peers:
         counters: Callable[[str], LinkCounters] | None = None,
         witnesses: Witnesses | None = None,
         digest: Callable[[], Digest] | None = None,
+        orders: Orders | None = None,
         log: Callable[[str], None] = lambda line: None,
         warn: Callable[[str], None] | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -265,7 +269,7 @@ class Peers:
         self._identity, self._entropy, self._began = identity, entropy, now
         self._counters, self._witnesses, self._kept_at = counters, witnesses, now
         self._say, self._warn, self._log, self._news = log, warn or log, SparseLog(warn or log), SparseLog(log)
-        self._finished, self._digest = "", digest
+        self._finished, self._digest, self._orders = "", digest, orders
         self._peers = {member.name: Peer(member, settings, now) for member in members if member.name != me}
         for name in contacts:
             self._peer(name).contact = True
@@ -441,6 +445,7 @@ class Peers:
         else:
             age = max(0.0, now - self._began)
             words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished), __version__))
+            words += () if self._orders is None else self._orders.known.values()
         if peer.probe_came is not None:
             words.append(Passed(peer.probe_came))
             peer.probe_came = None
@@ -471,6 +476,9 @@ class Peers:
                 peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
             case Digest():
                 peer.digest = content
+            case Order():
+                if self._orders is not None and (why := self._orders.take(content)):
+                    self._offence(peer, NO_ORDER, f"sent {why}", now)
             case Passed():
                 peer.passed, peer.probed_at = True, None
             case Heartbeat(_, finished, knows, version):
