@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+import sysconfig
 import traceback
 import warnings
 from collections import deque
@@ -273,7 +274,39 @@ def private_copy(module: nn.Module) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, found {type(module).__name__}; create the module first")
     _check_parameters(module)
-    return with_stand_ins(copy.deepcopy(module).cpu().eval())
+    return with_stand_ins(copied(module).cpu().eval())
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of ``module``.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be copied, or has a weight that is made otherwise with each pass.
+    """
+    for name, layer in module.named_modules():
+        for each in (layer, *layer._forward_pre_hooks.values()):
+            if (kind := type(each).__name__) in _REMADE and (layer.training or kind[0] != "_"):
+                place = f".{name}".partition(".parametrizations.")[0][1:] or "itself"
+                raise ModelError(f"layer {place!r} has torch's {_REMADE[kind]}")
+    try:
+        return copy.deepcopy(module)
+    except Exception as problem:  # whatever others' code does
+        raise ModelError(
+            f"module: expected a torch.nn.Module that can be copied, found {type(problem).__name__} when copying "
+            f"{type(module).__name__}; give its class, or a function that makes it"
+        ) from problem
+
+
+_OLD = "of torch.nn.utils, which keeps a weight that is no parameter; take that of torch.nn.utils.parametrizations"
+_REMADE = {
+    "WeightNorm": f"weight_norm {_OLD}",
+    "SpectralNorm": f"spectral_norm {_OLD}",
+    "_SpectralNorm": "spectral_norm, whose vectors change with each pass in training mode, and nothing but parameters "
+    "may change here; leave it out, or call .eval() on it before, with which these vectors stay as they are",
+}
+"""Hooks and parametrizations of torch that are refused, by their class."""
 
 
 def _check_parameters(module: nn.Module) -> None:
@@ -312,6 +345,9 @@ def _described(outputs: Any) -> str:
 
 
 _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+_INSTALLED = str(Path(torch.__file__).parents[1]), sysconfig.get_path("stdlib")
+_PYTHONS = (AttributeError, NameError, KeyError, ImportError, ArithmeticError)
+"""Errors that are Python's own, or say what it would."""
 
 
 def reason(problem: BaseException, *, told: bool = True) -> str:
@@ -326,24 +362,24 @@ def reason(problem: BaseException, *, told: bool = True) -> str:
         code was given.
     """
     frames = [(frame, line, frame.f_code.co_filename) for frame, line in traceback.walk_tb(problem.__traceback__)]
-    (_, line, path), innermost = (
-        next(each for each in reversed(frames) if not each[2].startswith(_TORCH)),
-        frames[-1][2],
-    )
-    text = linecache.getline(path, line).strip()
-    if told and innermost == path and text.startswith(("raise ", "assert ")):
-        return " ".join(f"{type(problem).__name__}: {problem}".split())
+    own = [each for each in frames if not each[2].startswith((_OURS, *_INSTALLED))]
+    _, line, path = (own or [each for each in frames if not each[2].startswith(_TORCH)])[-1]
+    innermost, text = frames[-1][2], linecache.getline(path, line).strip()
+    place = f"line {line} of {Path(path).name}" + (f": {text}" if text and told else "")
+    there = f", in {place}" if own else ""
+    # What Python or that code itself says is repeated, and nothing that torch does.
+    raised = linecache.getline(innermost, frames[-1][1]).strip().startswith(("raise ", "assert "))
+    if told and (isinstance(problem, _PYTHONS) or (raised and not innermost.startswith(_TORCH))):
+        return f"{' '.join(f'{type(problem).__name__}: {problem}'.split())}{there}"
     calls = [frame.f_locals for frame, *_ in frames if frame.f_code.co_name == "_call_impl"]
     if calls and innermost.startswith(_TORCH) and type(layer := calls[-1]["self"]).__module__.startswith("torch.nn."):
         name = next(name for name, each in calls[0]["self"].named_modules() if each is layer)
         shapes = [str(list(each.shape)) for each in calls[-1]["args"] if isinstance(each, Tensor)]
         kind = type(layer).__name__ if list(layer.children()) else " ".join(repr(layer).split())
-        return f"layer {name or 'itself'!r} is {kind}, and is given {' and '.join(shapes) or 'no array'}"
+        return f"layer {name or 'itself'!r} is {kind}, and is given {' and '.join(shapes) or 'no array'}{there}"
     if "modified by an inplace operation" in str(problem):
         return "it changes an array in place that its gradient still needs; write x = 2 * x for x *= 2"
-    if path.startswith(_OURS):
-        return "torch cannot compute it"
-    return f"line {line} of {Path(path).name}" + (f": {text}" if text and told else "")
+    return "torch cannot compute it" if path.startswith(_OURS) else place
 
 
 def layers_problem(network: Network) -> str | None:
