@@ -445,9 +445,6 @@ SIMULATED_NOISE: str = _WORDS["simulated noise"]
 REPRODUCIBLE: str = _WORDS["reproducible"]
 
 
-PUBLIC_EXAMPLES = "examples that the schedule was estimated on are public, and none of them is protected"
-
-
 def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: str, *more: str) -> Guarantee:
     """The guarantee of a plan that every node's ledger enforces."""
     extra = (ADD_OR_REMOVE,) if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else ()
