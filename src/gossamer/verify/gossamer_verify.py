@@ -80,7 +80,7 @@ DECODER = json.JSONDecoder(parse_int=sound, parse_float=sound, parse_constant=so
 
 @lru_cache(32)
 def pieces(pair: Pair, back: bool) -> Any:  # of outputs: least and largest loss, P's and Q's mass; or Q's and P's
-    (shape, q, m, rows), masses, loss = pair, list[Any](), 0.0
+    (shape, q, m, rows), masses, loss = pair, list[Any](), np.zeros(1)
     o, k, n = m / 2 + (12 + rows * m) * np.linspace(-1, 1, 2**16 + 1), np.arange(rows + 1), 2**15
     chances = binom(rows, k) * q**k * (1 - q) ** (rows - k)
     for sign, shift in ((1, m), (-1, -m * (shape == "both"))):  # a mixture, its masses and density over that of N(0)
@@ -236,11 +236,11 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
     expect(relation in ("add_or_remove_one", "replace_one") and 0 <= delta < 1, f"no relation, or no delta: {delta}")
     many = f"person with at most {rows if rows in range(1, 101) else ''} %sexample{'s'[: rows != 1]}"
     whom = {many % "" + ", all at one node": NODE, many % "held-out ": HELD}.get(unit, unit)
-    seen, others, of = (WHOEVER, *map(int, joint.groups())) if (joint := SUM.fullmatch(observer)) else (observer, 0, 1)
-    curated, stream, plans = "trusted server" in observer, observer.startswith("other units"), dict[Any, list[str]]()
+    others, of = [*map(int, joint.groups())] if (joint := SUM.fullmatch(observer)) else [0, 1]
+    server, stream, seen = "trusted" in observer, observer.startswith("other units"), WHOEVER if joint else observer
     those = {name: one for name, one in receipts["parties"].items() if (one["unit"] == HELD) == (whom == HELD)}
     those = {name: one for name, one in those.items() if not stream or one["observer"] != "own server"}
-    known = PROTECTED.get(seen) == whom and (receipts["key"] or of in (1, len(those)))
+    known, plans = PROTECTED.get(seen) == whom and (receipts["key"] or of in (1, len(those))), dict[Any, list[str]]()
     try:
         if not (promised and delta and those and known):
             raise ArithmeticError("no figure, or no unit or observer that is known here")
@@ -251,7 +251,7 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
                 pair = pair_of(law, relation, rows or 1, of - others)
                 laws[pair] += most if "sampling" in law or law["records"] != most else 1
             odd = (whom not in (NODE, "agent") and any(q < 1 for _, q, *_ in +laws)) != ("whom it talks to" in observer)
-            told = party["unit"], party["observer"], "moved" in party, rows, odd or ("owners" in party and not curated)
+            told = party["unit"], party["observer"], "moved" in party, rows, odd or ("owners" in party and not server)
             if not laws or told != (whom, seen, stream, rows if whom != unit else "example" in unit or None, False):
                 raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
             plans.setdefault(frozenset((+laws).items()), []).append(name)
