@@ -27,7 +27,7 @@ from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, ModelError, RunWarning, SpecError
 from gossamer.experiment.preparation.objective import objective_of, read_pretrained, with_estimates
-from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.specs.spec import NOTHING_FROZEN, Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import BatchSampling, Mechanism
@@ -564,10 +564,10 @@ def assemble(
     cast = algorithm.cast(spec.algorithm, names)
     graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined, directed=cast.directed)
     objective, code = objective_of(spec, dataset, memory.module)
-    if spec.objective.frozen not in (None, objective.frozen):
+    if spec.objective.frozen not in (None, held := objective.frozen or NOTHING_FROZEN):
         raise ModelError(
             f"objective.frozen: expected the SHA-256 {spec.objective.frozen} of what the network holds and nobody "
-            f"trains, found {objective.frozen}; take the version of it, and of what it loads, that all others have"
+            f"trains, found {held}; take the version of it, and of what it loads, that all others have"
         )
     spec, pretrained = _started(spec, objective)
     prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
