@@ -201,7 +201,8 @@ class Data:
 
 def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
     """Features [n, ...], mapped from a file that is gone with the process, and targets [n, ...]."""
-    kind, batches = type(source).__name__, getattr(source, "batch_sampler", None)
+    kind = type(source).__name__
+    batches: Any = getattr(source, "batch_sampler", None)
     drops = getattr(batches, "drop_last", False) and hasattr(batches.sampler, "__len__")
     if drops and (left := len(batches.sampler) % batches.batch_size):
         warnings.warn(

@@ -25,7 +25,8 @@ def add_arguments(command: CommandParser) -> None:
             _fill(plans.add_parser(name, help=own.help), name, own)
     for one in KIND.registered():
         if one.name not in plans.choices:
-            plans.add_parser(one.name, help=f"registered by {one}").late = partial(_fill_registered, one.name)
+            parser = plans.add_parser(one.name, help=f"registered by {one}")
+            parser.late, parser.foreign = partial(_fill_registered, one.name), True
 
 
 def _fill_registered(name: str, parser: CommandParser) -> None:
