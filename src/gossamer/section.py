@@ -83,8 +83,8 @@ class Section(BaseModel, metaclass=_InWords):
         """Values by the first keys that take them, each by one of its own; ``...`` stands for a key of none."""
         found: dict[str, Any] = {}
         for value in values:
-            keys = [key for key in cls.__signature__.parameters if key not in {*found, *given}]
-            found[next((key for key in keys if cls._takes(key, value)), "...")] = value
+            free = [key for key in cls.__signature__.parameters if key not in {*found, *given}]
+            found[next((key for key in free if cls._takes(key, value)), "...")] = value
         return found
 
     @classmethod
