@@ -130,7 +130,6 @@ LABELLERS = {
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
     "runtimes/population.py",  # what its loop has released, after the charge and the noise
-    "runtimes/shard.py",  # what another shard of the simulation labelled
     "testing/contracts.py",  # stands in for a data side while it tests algorithms
 }
 

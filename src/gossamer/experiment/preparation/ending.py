@@ -18,7 +18,7 @@ from gossamer.errors import counted, listed
 from gossamer.protocol.node import Node, RoundsMade
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 T = TypeVar("T")
@@ -33,13 +33,13 @@ def rounds_of(nodes: Collection[Node]) -> RoundsMade | None:
 
 
 def ending(
-    simulator: Observed, workers: Collection[str], parents: Mapping[str, str], status: str
+    simulator: Simulator, workers: Collection[str], parents: Mapping[str, str], status: str
 ) -> tuple[str, dict[str, Any]]:
     """End of a run that `drive` says ended by ``status``, and how far short of the end of its plan it is.
 
     Parameters
     ----------
-    simulator : Observed
+    simulator : Simulator
         Simulator of the run.
     workers : collection of str
         Nodes with data.
@@ -157,12 +157,12 @@ def few_collections() -> Iterator[None]:
 
 
 @few_collections()
-def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
+def drive(simulator: Simulator, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
     """Run until a bound is reached or nobody has anything left to do.
 
     Parameters
     ----------
-    simulator : Simulator, Shards or Population
+    simulator : Simulator or Population
         Simulator of what happens.
     stop : StopSettings
         The bounds.
@@ -183,13 +183,10 @@ def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: K
         if monotonic() >= keeper.due:  # the clock decides when, and nothing that happens
             keeper.keep()
         if timed and (upcoming := simulator.next_time) is not None:
-            over = stop.virtual_seconds is not None and upcoming > stop.virtual_seconds
-            moment = stop.virtual_seconds if over and stop.virtual_seconds is not None else upcoming
-            if over or (observer.next_seconds is not None and observer.next_seconds < moment):
-                simulator.gather()
-            observer.before(moment)
-            if over:
+            if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
+                observer.before(stop.virtual_seconds)
                 return "virtual_seconds"
+            observer.before(upcoming)
         made, satisfied = counters.updates, observer.satisfied  # then the next event, or the next update, is the last
         simulator.advance(
             updates=_first(observer.next_update, stop.updates, made + 1 if satisfied else None),
@@ -197,18 +194,13 @@ def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: K
             one=satisfied and timed,
         )
         if updated := counters.updates != made:
-            if observer.next_update is not None and counters.updates >= observer.next_update:
-                simulator.gather()
             observer.after()
         if stop.updates is not None and counters.updates >= stop.updates and simulator.is_told:
-            simulator.gather()
             return "updates"
         if (timed or updated) and observer.satisfied:
-            simulator.gather()
             return "accuracy"
         if simulator.stalled:
             return "stalled"
-    simulator.gather()
     return "finished"
 
 

@@ -37,7 +37,7 @@ from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep, check_is_trace, write_step
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 # Progress of a run, for whoever wants to hear of it.
@@ -51,13 +51,13 @@ class Watched:
     ----------
     prepared, plan
         Run, as it was prepared and planned.
-    simulator : Observed
+    simulator : Simulator
         Simulator in which it happens.
     """
 
     prepared: Prepared
     plan: Plan
-    simulator: Observed
+    simulator: Simulator
 
     @property
     def share(self) -> float:
