@@ -1,4 +1,4 @@
-"""``gossamer federation stop``, as the organiser and parties see it, with a process for each party."""
+"""``gossamer federation stop`` and ``remove``, as the organiser and parties see it, with a process for each party."""
 
 from __future__ import annotations
 
@@ -103,6 +103,55 @@ def test_another_organisers_key(there: Parties, tmp_path: Path, capsys: pytest.C
     (line,) = capsys.readouterr().err.splitlines()
     assert f"found another one, with {other.public_key.fingerprint}" in line
     assert not (there.federation.folder / "orders").exists()
+
+
+def test_a_party_that_is_off_is_removed_and_comes_back(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others take nothing of it and go on; it hears that of them, and releases nothing more."""
+    folder = there.federation.folder
+    there.start()
+    until(lambda: all(there.updates(name) > 2 for name in there.names), "all to run")
+    there.kill("node-2")
+    assert main(["federation", "remove", str(folder), "node-2", "--wait", "60"]) == 0
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("node-")}
+    assert {name: row[1:3] for name, row in rows.items()} == {
+        "node-0": ["ok", "running"],
+        "node-1": ["ok", "running"],
+        "node-2": ["ok", "removed"],
+    }
+    before = {name: there.updates(name) for name in ("node-0", "node-1")}
+    there.start("node-2")
+    assert there.join("node-2") == {"node-2": 0}
+    assert "the organiser asks all parties: remove node-2 20" in there.log("node-2")
+    assert there.status("node-2")["finished"] == "removed by the organiser"
+    assert there.updates("node-2") == 0  # since it came back: a peer told it as soon as they had a session
+    until(lambda: all(there.updates(name) > before[name] + 5 for name in before), "the others to go on")
+    for name in before:
+        assert there.peer("node-2", of=name) == "removed"
+        assert there.status(name)["peers"]["node-2"]["dropped"]["removed"] > 0
+        assert "dropped from node-2, removed: the organiser has removed it from this run" in there.log(name)
+    charged = there.status("node-2")["releases"]
+    there.start("node-2")
+    there.join("node-2")
+    assert there.status("node-2")["releases"] == charged
+    assert main(["federation", "status", str(folder)]) == 0
+    assert "node-2  ok     removed " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("server", "server cannot be removed, since it serves the others; `federation stop` ends the run for all"),
+        ("node-1", "node-1 cannot be removed, since it would leave one party with data"),
+        ("node-7", "remove: node-7 is not in this federation; did you mean node-"),
+    ],
+)
+def test_whom_a_run_cannot_go_on_without(
+    name: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LocalFederation.found(experiment(SERVED), tmp_path / "f", "mqtt://127.0.0.1:1")
+    assert main(["federation", "remove", str(tmp_path / "f"), name]) == 2
+    assert line in capsys.readouterr().err
+    assert not (tmp_path / "f" / "orders").exists()
 
 
 def test_a_server_ends_with_the_parties_that_it_serves(tmp_path: Path, broker: EmbeddedBroker) -> None:

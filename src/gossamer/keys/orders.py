@@ -19,10 +19,11 @@ from gossamer.protocol import encoding
 
 FILE = "orders"
 """Name of the file in which orders are kept, in the organiser's folder and in a node's."""
-STOP = "stop"
-STOPPED = "stopped by the organiser"
+STOP, REMOVE = "stop", "remove "
+"""The end of the run; and before a name: take nothing of this party any longer."""
+STOPPED, REMOVED = "stopped by the organiser", "removed by the organiser"
 _PURPOSE, _LARGEST = "order", 1 << 16
-_TEXT = re.compile(r"([0-9a-f]{32}) (stop) ([0-9T:+-]{1,40})")
+_TEXT = re.compile(r"([0-9a-f]{32}) (stop|remove [A-Za-z0-9._-]{1,64}) ([0-9T:+-]{1,40})")
 
 
 @encoding.register("peer.order")
@@ -70,6 +71,8 @@ class Orders:
         The run's random name.
     organiser : PublicKey
         The key of who may give them.
+    me : str, optional
+        The party; none of who watches, and goes on hearing those that were removed.
     may_stop : bool, optional
         Whether the owner of the party's data lets the organiser end the node; None of a party without data, which
         ends with those whom it serves.
@@ -94,10 +97,12 @@ class Orders:
         path: Path,
         run: str,
         organiser: PublicKey,
+        me: str = "",
         may_stop: bool | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._path, self._run, self._organiser, self._may_stop, self._say = path, run, organiser, may_stop, say
+        self._path, self._run, self._organiser, self._say = path, run, organiser, say
+        self._me, self._may_stop = me, may_stop
         self.known: dict[str, Order] = {}
         self.said: dict[str, str] = {}
         for order in self._read():
@@ -114,12 +119,24 @@ class Orders:
 
     def ends(self, begun: bool = True) -> str:
         """Reason for the party to end its part in the run, which has ``begun`` or not; empty while there is none."""
+        if REMOVE + self._me in self.known:
+            return REMOVED
         allowed = not begun if self._may_stop is None else self._may_stop
         return STOPPED if STOP in self.known and allowed else ""
 
+    @property
+    def removed(self) -> list[str]:
+        """Names of the parties that the organiser has removed."""
+        return [what.removeprefix(REMOVE) for what in self.known if what.startswith(REMOVE)]
+
+    def removes(self, name: str) -> bool:
+        """Whether the party takes nothing of the one of that name any longer."""
+        return bool(self._me) and REMOVE + name in self.known
+
     def _note(self, order: Order) -> None:
         why = {None: "it ends once the parties have that it serves", False: "its policy does not allow that"}
-        self.known[order.what], self.said[order.what] = order, why.get(self._may_stop, "")
+        self.known[order.what] = order
+        self.said[order.what] = why.get(self._may_stop, "") if order.what == STOP else ""
 
     def _unfit(self, order: Order) -> str:
         if not order.text.startswith(self._run):

@@ -12,15 +12,18 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.linked_peers import RUN, Linked, identity
 
 from gossamer.deployment.peers.peers import NO_ORDER, decode_content, encode_content
+from gossamer.deployment.peers.peers import REMOVED as DROPPED
 from gossamer.deployment.peers.standing import QUARANTINE_AFTER
-from gossamer.errors import CallerError
-from gossamer.keys.orders import STOP, STOPPED, Order, Orders
+from gossamer.errors import CallerError, MalformedMessage
+from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED, Order, Orders
+from gossamer.protocol.messages import Acknowledge
 
+FRAME = Acknowledge(5, 6)
 ORGANISER, OTHER = identity("organiser"), identity("other")
 
 
 def orders(folder: Path, name: str, **options: Any) -> Orders:
-    return Orders(folder / name, RUN, ORGANISER.public_key, **options)
+    return Orders(folder / name, RUN, ORGANISER.public_key, name, **options)
 
 
 def test_an_order_is_kept_and_changes_nothing_when_it_comes_again(tmp_path: Path) -> None:
@@ -85,6 +88,57 @@ def test_peers_pass_it_on_and_count_what_the_organiser_has_not_signed(tmp_path: 
         trio.carry("b", [("c", one) for one in channel.seal(encode_content(Order.signed(OTHER, RUN, STOP)))])
     assert trio.dropped("b", at="c")[NO_ORDER] == QUARANTINE_AFTER
     assert trio.state("b", at="c").startswith("quarantined")
+
+
+def test_a_party_that_was_removed_is_heard_no_more_and_told_so(tmp_path: Path) -> None:
+    """Also where it has heard of nothing, since it was off when the others were told; then it ends."""
+    trio = Linked("a", "b", "c")
+    held = {name: orders(tmp_path, name, may_stop=False) for name in "abc"}
+    for name in "abc":
+        trio.start(name, orders=held[name], contacts=[other for other in "abc" if other != name])
+    trio.wait(60.0)
+    trio.send("c", "a", FRAME)
+    assert trio.arrived["a"] == [("c", FRAME)]
+    trio.away = {"c"}
+    held["a"].take(Order.signed(ORGANISER, RUN, f"{REMOVE}c"))
+    trio.wait(60.0)
+    assert [one.removes("c") for one in held.values()] == [True, True, False]
+    before = len(trio.carried)
+    trio.send("a", "c", FRAME)
+    assert len(trio.carried) == before
+    assert trio.state("c", at="a") == trio.state("c", at="b") == "removed"
+
+    trio.start("c", orders=held["c"], contacts=["a", "b"])  # a process that knows no session of before
+    trio.away = set()
+    trio.wait(1.0)
+    assert held["c"].ends() == REMOVED
+    for _ in range(3):
+        trio.wait(20.0)
+        trio.send("c", "a", FRAME), trio.send("c", "b", FRAME)
+    assert trio.arrived["a"] == [("c", FRAME)]
+    assert trio.arrived["b"] == []
+    assert trio.dropped("c", at="a")[DROPPED] > 3
+    said = [line for line in trio.lines["a"] if "c, removed: the organiser has removed it" in line]
+    assert 1 <= len(said) <= 3  # at growing intervals
+    assert trio.state("b", at="a") == "up"
+    assert held["a"].ends() == held["b"].ends() == ""
+
+
+def test_who_watches_goes_on_hearing_a_party_that_was_removed(tmp_path: Path) -> None:
+    held = Orders(tmp_path / "w", RUN, ORGANISER.public_key)
+    held.take(Order.signed(ORGANISER, RUN, f"{REMOVE}c"))
+    assert held.removed == ["c"]
+    assert not held.removes("c")
+    assert held.ends() == ""
+
+
+@pytest.mark.parametrize("text", [f"{RUN} remove 2026", f"{RUN} pause 2026", f"{RUN} remove a/b 2026", "stop", RUN])
+def test_what_is_no_order_is_malformed(text: str) -> None:
+    order = Order.signed(ORGANISER, RUN, STOP)
+    written = order.text.encode()
+    head, _, tail = encode_content(order).partition(len(written).to_bytes(4, "little") + written)
+    with pytest.raises(MalformedMessage):
+        decode_content(head + len(text.encode()).to_bytes(4, "little") + text.encode() + tail, 100)
 
 
 def test_it_has_golden_bytes() -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
 from gossamer.cli.printing import say, table
+from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import give_order
 from gossamer.deployment.overview.watch import Statuses, Watch
 from gossamer.deployment.party.health import Severity, write_metrics
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.files import to_json
 from gossamer.keys.identity import Identity
-from gossamer.keys.orders import STOP, STOPPED
+from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
 
@@ -33,20 +34,38 @@ def status_command(options: argparse.Namespace) -> int:
 
 
 def stop_command(options: argparse.Namespace) -> int:
-    """Ask all parties to end, and show what they do; exit code 1 where one does not, or is not heard."""
-    give_order(options.dir, STOP, None if options.organiser is None else Identity.load(options.organiser))
+    """Ask all parties to end, and show what they do."""
+    found, _ = _ordered(options, STOP)
+    return _told(options, [name for name, one in found.items() if one["state"] not in ENDED], "end")
+
+
+def remove_command(options: argparse.Namespace) -> int:
+    """Have all parties take nothing of one any longer, and show who knows that."""
+    _, waits = _ordered(options, REMOVE + options.name)
+    if (acl := options.dir / papers.ACCESS).exists():
+        say(f"{acl} goes to the broker's machine, and the broker reloads it (SIGHUP): connections go on.")
+    return _told(options, waits, "say that they know it")
+
+
+def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str]]:
+    """Give an order, and show how the parties are then; also who has not answered."""
+    give_order(options.dir, what, None if options.organiser is None else Identity.load(options.organiser))
     watch = Watch(options.dir, say, options.wait)
     with watch.transport:
-        watch.look(options.wait, lambda: watch.all_answered(STOP))
-        found = watch.statuses()
+        watch.look(options.wait, lambda: not watch.waits_for(what))
+        found, waits = watch.statuses(), watch.waits_for(what)
     _shown(argparse.Namespace(json=options.json, watch=False, prometheus=None), found)
-    going = [name for name, one in found.items() if one["state"] not in ENDED]
-    if going:
+    return found, waits
+
+
+def _told(options: argparse.Namespace, waits: Sequence[str], what: str) -> int:
+    """Say who did not do what was asked; the exit code."""
+    if waits:
         say(
-            f"{', '.join(going)} did not end, or were not heard. Others tell whom they reach, and so does "
+            f"{', '.join(waits)} did not {what}, or were not heard. Others tell whom they reach, and so does "
             f"`gossamer federation status {options.dir} --watch`."
         )
-    return 1 if going else 0
+    return 1 if waits else 0
 
 
 def _shown(options: argparse.Namespace, found: Statuses) -> int:
@@ -68,8 +87,8 @@ def _shown(options: argparse.Namespace, found: Statuses) -> int:
 
 
 def _row(status: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    ordered = status.get("finished") == STOPPED and status["state"] == "finished"
-    who = status["node"], status["level"], STOPPED if ordered else status["state"]
+    by_order = status["state"] == "finished" and status.get("finished") in (STOPPED, REMOVED)
+    who = status["node"], status["level"], status["finished" if by_order else "state"]
     if "version" not in status:
         return (*who, *["-"] * 6)
     since = _ago(now - status["since"])

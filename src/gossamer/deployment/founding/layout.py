@@ -19,7 +19,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
@@ -38,6 +38,7 @@ AUTHORITY_CERTIFICATE = "authority.crt"
 RECORD = "federation.yaml"
 START, ORDERS = "start.safetensors", FILE
 BROKER = "broker"
+ACCESS = f"{BROKER}/acl"
 BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
 RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER, ORDERS)
 """Names in the folder that no party can have."""
@@ -120,7 +121,9 @@ def configuration(broker: str, members: int, place: Path | None = None) -> dict[
     return {f"{BROKER}/mosquitto.conf": text.encode()}
 
 
-def for_broker(invitation: Invitation, authority: Authority, certificate: bytes | None = None) -> dict[str, bytes]:
+def for_broker(
+    invitation: Invitation, authority: Authority, certificate: bytes | None = None, removed: Collection[str] = ()
+) -> dict[str, bytes]:
     """A new certificate for the broker, its key unless it has a certificate already, and who may do what there."""
     if certificate is None:
         broker = authority.server("broker", [host_and_port(invitation.broker)[0]], invitation.expires)
@@ -130,13 +133,13 @@ def for_broker(invitation: Invitation, authority: Authority, certificate: bytes 
     return {
         **made,
         f"{BROKER}/ca.crt": authority.certificate,
-        f"{BROKER}/acl": access_list(invitation.run, on_broker(invitation)).encode(),
+        ACCESS: access_list(invitation.run, on_broker(invitation, removed)).encode(),
     }
 
 
-def on_broker(invitation: Invitation) -> list[str]:
-    """Names of all that a broker lets in: parties, and who watches them."""
-    return [one.name for one in (*invitation.members, *invitation.watchers)]
+def on_broker(invitation: Invitation, removed: Collection[str] = ()) -> list[str]:
+    """Names of all that a broker lets in: parties, but for those that were ``removed``, and who watches them."""
+    return [one.name for one in (*invitation.members, *invitation.watchers) if one.name not in removed]
 
 
 def for_party(member: Member, authority: Authority, until: datetime, place: str, run: str | None = None) -> Files:

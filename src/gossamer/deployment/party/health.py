@@ -31,7 +31,7 @@ from gossamer.errors import CallerError, counted, failing_as
 from gossamer.files import replaced
 
 _DAY = 86400.0
-LOST = ("gone", "quarantined")
+LOST = ("gone", "quarantined", "removed")
 """States of peers that are not waited for."""
 _EMPTY = 3
 """Rounds in a row that came to nothing, from which somebody is needed now."""
@@ -231,7 +231,7 @@ def _of_broker(status: Mapping[str, Any]) -> Alerts:
 
 
 def _of_peers(status: Mapping[str, Any]) -> Alerts:
-    peers = status.get("peers", {})
+    peers = {name: peer for name, peer in status.get("peers", {}).items() if peer["state"] != "removed"}
     lost = {name for name, peer in peers.items() if peer["state"] in LOST and not peer.get("finished")}
     left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
     stuck = lost and not status.get("finished") and (bool(lost & set(status.get("needs", ()))) or not left)

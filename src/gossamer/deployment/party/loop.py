@@ -438,7 +438,7 @@ class NodeLoop(Wire):
 
     def _lost(self, states: Mapping[str, PeerState], now: float) -> set[str]:
         """Peers that are not waited for."""
-        lost = {name for name, peer in states.items() if peer.state == "quarantined"}
+        lost = {name for name, peer in states.items() if peer.state in ("quarantined", "removed")}
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
         if self.ended is not None:

@@ -178,7 +178,9 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.invitation
     may_stop = None if invited.policy is None else invited.policy.organiser_may_stop
-    orders = Orders(folder.path / ORDERS, invitation.run, invitation.organiser, may_stop, folder.warn)
+    orders = Orders(
+        folder.path / ORDERS, invitation.run, invitation.organiser, invitation.me.name, may_stop, folder.warn
+    )
     reporter.obeys(orders.said)
     there = is_stored(options, folder)
     if not there and (why := orders.ends(begun=False)):
@@ -263,8 +265,9 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         return RENEWED
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
-    alone = reach.ended(host.session.links, clock()) if host.finished and not over else ""
-    why = alone or ((short(host.node) or reporter.short_above()) if host.finished else "")
+    due = host.finished and not orders.ends()  # an order may end it while others have no use for it any more
+    alone = reach.ended(host.session.links, clock()) if due and not over else ""
+    why = alone or ((short(host.node) or reporter.short_above()) if due else "")
     state = _FINISHED if host.finished else _STOPPED
     tells_end(state, why)
     transport.close()  # how long this party trains and tests for itself is nobody else's business

@@ -383,7 +383,8 @@ class Gathering(Wire):
 
     def _missing(self, wanted: Collection[str], recalls: bool) -> set[str]:
         states, told = self.peers.states(self.clock()), self.peers.counters()
-        return {name for name in wanted if name not in told or not (recalls or states[name].passed)}
+        here = [name for name in wanted if states[name].state != "removed"]
+        return {name for name in here if name not in told or not (recalls or states[name].passed)}
 
     def _without(self, missing: Collection[str], now: float, patience: float, alone: bool) -> str:
         states = self.peers.states(now)

@@ -194,7 +194,8 @@ Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
 
 STRANGER, QUARANTINED = "stranger", "quarantined"
-MALFORMED, REJECTED, NO_ORDER = "malformed content", "rejected by the node", "not the organiser's order"
+MALFORMED, REJECTED, REMOVED = "malformed content", "rejected by the node", "removed"
+NO_ORDER = "not the organiser's order"
 """Reasons for dropping, beside those of `gossamer.deployment.channel.secure_channel.Reason`."""
 
 RENEW_AFTER = 3600.0
@@ -287,6 +288,8 @@ class Peers:
             If the frame is longer than ``largest``.
         """
         peer = self._peer(to)
+        if self._removed(peer):
+            return []
         peer.contact = True
         if peer.standing.quarantined(now):
             return []
@@ -331,6 +334,8 @@ class Peers:
         if standing.quarantined(now):
             standing.dropped[QUARANTINED] += 1
             return [], []
+        if self._removed(peer):
+            return [], self._refuse(peer, datagram, now)
         channel = self._channel(peer)
         before = channel.session
         try:
@@ -368,7 +373,7 @@ class Peers:
         """Datagrams that the passing of time demands: hellos and heartbeats."""
         outgoing: Outgoing = []
         for peer in self._peers.values():
-            if not peer.contact:
+            if self._removed(peer) or not peer.contact:
                 continue
             self._tell_state(peer, now)
             alone = peer.called(now) == "gone" or (peer.heard is None and now > self._began + self.settings.gone_after)
@@ -459,6 +464,28 @@ class Peers:
         return None if self._witnesses is None else self._witnesses.note(to, claims=claims, tells=tells)
 
     # What comes
+
+    def _removed(self, peer: Peer) -> bool:
+        """Whether the organiser has removed it: then it is no contact any longer, and told that if it is heard."""
+        if not peer.removed and self._orders is not None and self._orders.removes(peer.name):
+            peer.removed, peer.contact, peer.heartbeat_at = True, False, -math.inf
+        return peer.removed
+
+    def _refuse(self, peer: Peer, datagram: bytes, now: float) -> Outgoing:
+        """Drop what a removed party sends, but for a handshake, under which it is told the organiser's orders."""
+        self._drop(peer, REMOVED, "the organiser has removed it from this run", now)
+        channel = self._channel(peer)
+        before = channel.session
+        try:
+            opened = channel.open(datagram, lambda: peer.standing.admits_handshake(now))
+        except RefusedDatagram as refusal:
+            return self._hello(peer, now) if refusal.reason is Reason.UNKNOWN_SESSION else []
+        outgoing, new = _addressed(peer.name, opened.answers), channel.session != before
+        if (new or (opened.plaintexts and now >= peer.heartbeat_at)) and self._orders is not None:
+            peer.heartbeat_at = now + self.settings.heartbeat
+            for order in self._orders.known.values():
+                outgoing += _addressed(peer.name, self._channel(peer).seal(encode_content(order)))
+        return outgoing
 
     def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """Take what the peer sealed: a frame for the node, or a word, which is taken note of here."""
