@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
-from gossamer.cli.printing import say, table
+from gossamer.cli.printing import answered, say, table
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import give_order
 from gossamer.deployment.overview.watch import Statuses, Watch
@@ -31,6 +31,29 @@ def status_command(options: argparse.Namespace) -> int:
             if not options.watch:
                 return code
             watch.look(_EVERY)
+
+
+def rehearse_command(options: argparse.Namespace) -> int:
+    """Show which parties could begin; exit code 1 where one could not, or is off."""
+    watch = Watch(options.dir, say, options.wait)
+    with watch.transport:
+        watch.look(options.wait, lambda: not any(map(_lacks, watch.statuses().values())))
+        found = {name: _lacks(one) for name, one in watch.statuses().items()}
+    document = {name: {"ready": not lacks, "lacks": lacks} for name, lacks in found.items()}
+    rows = [(name, "no" if lacks else "yes", "; ".join(lacks) or "-") for name, lacks in found.items()]
+    return answered(options, document, table([("party", "ready", "what it lacks"), *rows]), int(any(found.values())))
+
+
+def _lacks(status: Mapping[str, Any]) -> list[str]:
+    """What a party lacks to begin: by its rehearsal, and as who watches sees it."""
+    if status["process"] is not None and "rehearsal" not in status:
+        return [f"does not rehearse: it is {status['state']}; start it with --rehearse"]
+    own = [text for text in status.get("rehearsal", {}).values() if text]
+    return own + [one["text"] for one in status["problems"] if one["kind"] not in _REHEARSED]
+
+
+_REHEARSED = ("process", "reach", "peers")
+"""Kinds of problems of a node that has not begun, which its rehearsal says better."""
 
 
 def stop_command(options: argparse.Namespace) -> int:

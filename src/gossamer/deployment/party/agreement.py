@@ -299,6 +299,8 @@ class PartyOptions:
         Seconds for which a new node waits for its neighbours before it starts.
     gone_after : float
         Seconds of silence after which a peer counts as gone, and is not waited for at the end.
+    rehearse : bool
+        Whether to begin nothing, and tell those who watch the federation whether the node could.
     trace : Path, optional
         File for every event and effect.
     quiet : bool
@@ -320,6 +322,7 @@ class PartyOptions:
     connect_timeout: float = 60.0
     wait: float = 60.0
     gone_after: float = 300.0
+    rehearse: bool = False
     trace: Path | None = None
     quiet: bool = False
 

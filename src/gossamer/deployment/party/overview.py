@@ -24,7 +24,8 @@ OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_
 """Times at which digests are told, and from which a node, or who watches, is missed."""
 TOLD = (
     *("state", "since", "version", "updates", "releases", "planned_releases", "finished", "connected"),
-    *("peers", "unacknowledged", "alone", "holds", "stalled", "rounds", "needs", "expires", "forgotten", "orders"),
+    *("peers", "unacknowledged", "alone", "holds", "stalled", "rounds", "needs", "expires", "forgotten"),
+    *("orders", "rehearsal"),
 )
 """Keys of a status that a digest may depend on."""
 _STALE = 10.0  # seconds for which a digest is told again to who asks often: none shows when a computation ends
@@ -142,4 +143,5 @@ def _news(status: Mapping[str, Any]) -> object:
         set(status.get("unacknowledged", ())),
         status.get("alone") is None,
         dict(status.get("orders", {})),
+        status.get("rehearsal"),
     )

@@ -183,6 +183,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     )
     reporter.obeys(orders.said)
     there = is_stored(options, folder)
+    if there and options.rehearse:
+        raise CallerError(f"{folder.path}: the node has begun, so there is nothing to rehearse; leave out --rehearse")
     if not there and (why := orders.ends(begun=False)):
         reporter.ends_before(why)
         return _FINISHED
@@ -229,6 +231,14 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.push(tells_failure)
     before = partial(orders.ends, begun=there)
     gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before)
+    if options.rehearse:
+        model = objective.size * objective.dtype.itemsize
+        gathering.look = lambda now: reporter.waits(gathering, now, gathering.lacking(near, model))
+        with _stopped_by_signals(gathering.stop):
+            gathering.rehearse(near)
+        tells_end(_STOPPED, "")
+        reporter.ended(_STOPPED)
+        return _STOPPED
     stopping = _meet(options, gathering, near, host, reporter)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:

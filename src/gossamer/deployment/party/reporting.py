@@ -214,11 +214,12 @@ class Reporter:
         """The start was let in, and the broker is called."""
         self._publish({"state": "connecting"})
 
-    def waits(self, wire: Wire, now: float) -> None:
-        """Neighbours are waited for; write the status if it is time."""
+    def waits(self, wire: Wire, now: float, lacking: Mapping[str, str] | None = None) -> None:
+        """Neighbours are waited for; write the status if it is time, with what a rehearsal has found."""
         if now >= self._next:
             self._next = now + _EVERY
-            self._publish({"state": "waiting", **_surroundings(wire, wire.peers.states(now), now)})
+            around = _surroundings(wire, wire.peers.states(now), now)
+            self._publish({"state": "waiting", **around, "rehearsal": lacking})
 
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
