@@ -257,8 +257,8 @@ def draft_again(
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
     files |= {} if watcher is None else {papers.WATCHER_KEY: watcher.pem}
-    known = read_file(certificate) if certificate.exists() else None
-    return _founded(invitations, made, authority, files, known, _orders(folder, before).removed)
+    old = read_file(certificate) if certificate.exists() else None
+    return _founded(invitations, made, authority, files, old, _orders(folder, before).removed)
 
 
 def _signer(folder: Path, organiser: Identity | None) -> tuple[Identity, Invitation]:
