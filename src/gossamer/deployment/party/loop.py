@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gossamer.deployment.party.reach import ALONE, Wire, short
+from gossamer.deployment.party.reach import ALONE, REHEARSES, Wire, short
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import GossamerError
 from gossamer.keys.invitations import Invitation, content_of, parse_signed
@@ -433,7 +433,8 @@ class NodeLoop(Wire):
         While none has finished it waits: who is gone for hours may come back.
         """
         states = self.peers.states(now)
-        if self.serves and any(peer.finished for peer in states.values()) and _busy(states) <= self._lost(states, now):
+        done = any(peer.finished not in ("", REHEARSES) for peer in states.values())
+        if self.serves and done and _busy(states) <= self._lost(states, now):
             self._carry_out(self.host.stop("all others finished or gone", now))
 
     def _lost(self, states: Mapping[str, PeerState], now: float) -> set[str]:

@@ -231,15 +231,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.push(tells_failure)
     before = partial(orders.ends, begun=there)
     gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before)
-    if options.rehearse:
-        model = objective.size * objective.dtype.itemsize
-        gathering.look = lambda now: reporter.waits(gathering, now, gathering.lacking(near, model))
-        with _stopped_by_signals(gathering.stop):
-            gathering.rehearse(near)
-        tells_end(_STOPPED, "")
-        reporter.ended(_STOPPED)
-        return _STOPPED
-    stopping = _meet(options, gathering, near, host, reporter)
+    stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:
         if why := before():
@@ -287,13 +279,24 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
 
 
 def _meet(
-    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], host: Host | None, reporter: Reporter
+    options: PartyOptions,
+    gathering: Gathering,
+    near: tuple[str, ...],
+    host: Host | None,
+    reporter: Reporter,
+    model: int,
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links: Mapping[str, Link] = {} if host is None else host.session.links
-    gathering.look = lambda now: reporter.waits(gathering, now)
+
+    def look(now: float) -> None:
+        reporter.waits(gathering, now, gathering.lacking(near, model) if options.rehearse else None)
+
+    gathering.look = look
     with _stopped_by_signals(gathering.stop):
-        if host is None or not host.begun:
+        if options.rehearse:
+            gathering.rehearse(near)
+        elif host is None or not host.begun:
             gathering.gather(near, options.wait)
         elif not host.finished:
             gathering.gather([name for name in near if name in links], min(RECALL, options.wait), recalls=True)
