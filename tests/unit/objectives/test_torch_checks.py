@@ -340,8 +340,14 @@ def test_modules_that_cannot_be_trained(module: nn.Module, message: str) -> None
 
 NORMED: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "spectral_norm": (parametrizations.spectral_norm, "layer '0' has torch's spectral_norm, whose vectors change with"),
-    "spectral_norm of hooks": (spectral_norm, "layer '0' has torch's spectral_norm of torch.nn.utils, .* is no param"),
-    "weight_norm of hooks": (old_weight_norm, "layer '0' has torch's weight_norm of torch.nn.utils, .*; take that of"),
+    "spectral_norm of hooks": (
+        spectral_norm,
+        "layer '0' has torch's .*spectral_norm of torch.nn.utils, .* is no param",
+    ),
+    "weight_norm of hooks": (
+        old_weight_norm,
+        "layer '0' has torch's weight_norm .* of torch.nn.utils, .*; take that of",
+    ),
 }
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
+from gossamer.files import words_beside
 from gossamer.objectives.networks.gradients import ExampleGradients, LayerGradients, LoopedGradients, for_batches
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.layers import handles
@@ -33,6 +34,7 @@ from gossamer.objectives.networks.stand_ins import with_stand_ins
 Seen = dict[nn.Module, tuple[Tensor, Tensor]]
 _SEED, _ROWS = 0, 3
 """Seed and number of made-up examples."""
+_WORDS = words_beside(__file__)
 _INSIDE = ("_modules", "_parameters", "_buffers")
 """Where a module keeps what its names are for."""
 
@@ -78,20 +80,14 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     again = _outputs(one, model, features[:1])
     check_unchanged(kept, one.module)
     if not torch.equal(drawn, torch.get_rng_state()) or _differ(alone, again, 0.0):
-        raise ModelError(
-            "the module draws random numbers, in evaluation mode too, so an example has no gradient of its own; leave "
-            "them out (noise belongs to the mechanism), or to training: F.dropout(x, p, training=self.training)"
-        )
+        raise ModelError(_WORDS["draws"])
     try:
         # What one example sets for all, such as the largest of their numbers, shows at the others alone.
         turns = [features.roll(-first, 0) for first in range(_ROWS)]
         found = (_mixing(one, model, each, "", None if first else alone) for first, each in enumerate(turns))
         problem = next(filter(None, found), None)
     except Exception as error:  # whatever others' code does
-        raise ModelError(
-            f"the module takes one example, but not {_ROWS} at once ({reason(error)}); write forward for any number of "
-            "examples, along the first axis"
-        ) from error
+        raise ModelError(_WORDS["one"].format(_ROWS, reason(error))) from error
     for name in network.training:
         other.module.get_submodule(name).training = True
     with suppress(Exception):  # it never runs in this mode, so it may fail there
@@ -101,8 +97,7 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     drawn = torch.get_rng_state()
     torch.manual_seed(_SEED)
     if not torch.equal(drawn, torch.get_rng_state()):
-        off = "dropout is switched off: it would draw from a global generator, so the module runs in evaluation mode"
-        warnings.warn(off, stacklevel=2)
+        warnings.warn(_WORDS["dropout"], stacklevel=2)
 
 
 def _mixing(network: Network, model: Tensor, features: Tensor, mode: str, alone: Tensor | None = None) -> str | None:
@@ -287,26 +282,13 @@ def copied(module: nn.Module) -> nn.Module:
     """
     for name, layer in module.named_modules():
         for each in (layer, *layer._forward_pre_hooks.values()):
-            if (kind := type(each).__name__) in _REMADE and (layer.training or kind[0] != "_"):
+            if (kind := type(each).__name__) in _WORDS["remade"] and (layer.training or kind[0] != "_"):
                 place = f".{name}".partition(".parametrizations.")[0][1:] or "itself"
-                raise ModelError(f"layer {place!r} has torch's {_REMADE[kind]}")
+                raise ModelError(f"layer {place!r} has torch's {_WORDS['remade'][kind]}")
     try:
         return copy.deepcopy(module)
     except Exception as problem:  # whatever others' code does
-        raise ModelError(
-            f"module: expected a torch.nn.Module that can be copied, found {type(problem).__name__} when copying "
-            f"{type(module).__name__}; give its class, or a function that makes it"
-        ) from problem
-
-
-_OLD = "of torch.nn.utils, which keeps a weight that is no parameter; take that of torch.nn.utils.parametrizations"
-_REMADE = {
-    "WeightNorm": f"weight_norm {_OLD}",
-    "SpectralNorm": f"spectral_norm {_OLD}",
-    "_SpectralNorm": "spectral_norm, whose vectors change with each pass in training mode, and nothing but parameters "
-    "may change here; leave it out, or call .eval() on it before, with which these vectors stay as they are",
-}
-"""Hooks and parametrizations of torch that are refused, by their class."""
+        raise ModelError(_WORDS["copied"].format(type(problem).__name__, type(module).__name__)) from problem
 
 
 def _check_parameters(module: nn.Module) -> None:
