@@ -34,7 +34,8 @@ from gossamer.objectives.networks.stand_ins import with_stand_ins
 Seen = dict[nn.Module, tuple[Tensor, Tensor]]
 _SEED, _ROWS = 0, 3
 """Seed and number of made-up examples."""
-_WORDS = words_beside(__file__)
+WORDS = words_beside(__file__)
+"""What is said of modules that cannot be trained."""
 _INSIDE = ("_modules", "_parameters", "_buffers")
 """Where a module keeps what its names are for."""
 
@@ -80,14 +81,14 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     again = _outputs(one, model, features[:1])
     check_unchanged(kept, one.module)
     if not torch.equal(drawn, torch.get_rng_state()) or _differ(alone, again, 0.0):
-        raise ModelError(_WORDS["draws"])
+        raise ModelError(WORDS["draws"])
     try:
         # What one example sets for all, such as the largest of their numbers, shows at the others alone.
         turns = [features.roll(-first, 0) for first in range(_ROWS)]
         found = (_mixing(one, model, each, "", None if first else alone) for first, each in enumerate(turns))
         problem = next(filter(None, found), None)
     except Exception as error:  # whatever others' code does
-        raise ModelError(_WORDS["one"].format(_ROWS, reason(error))) from error
+        raise ModelError(WORDS["one"].format(_ROWS, reason(error))) from error
     for name in network.training:
         other.module.get_submodule(name).training = True
     with suppress(Exception):  # it never runs in this mode, so it may fail there
@@ -97,7 +98,7 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     drawn = torch.get_rng_state()
     torch.manual_seed(_SEED)
     if not torch.equal(drawn, torch.get_rng_state()):
-        warnings.warn(_WORDS["dropout"], stacklevel=2)
+        warnings.warn(WORDS["dropout"], stacklevel=2)
 
 
 def _mixing(network: Network, model: Tensor, features: Tensor, mode: str, alone: Tensor | None = None) -> str | None:
@@ -282,13 +283,13 @@ def copied(module: nn.Module) -> nn.Module:
     """
     for name, layer in module.named_modules():
         for each in (layer, *layer._forward_pre_hooks.values()):
-            if (kind := type(each).__name__) in _WORDS["remade"] and (layer.training or kind[0] != "_"):
+            if (kind := type(each).__name__) in WORDS["remade"] and (layer.training or kind[0] != "_"):
                 place = f".{name}".partition(".parametrizations.")[0][1:] or "itself"
-                raise ModelError(f"layer {place!r} has torch's {_WORDS['remade'][kind]}")
+                raise ModelError(f"layer {place!r} has torch's {WORDS['remade'][kind]}")
     try:
         return copy.deepcopy(module)
     except Exception as problem:  # whatever others' code does
-        raise ModelError(_WORDS["copied"].format(type(problem).__name__, type(module).__name__)) from problem
+        raise ModelError(WORDS["copied"].format(type(problem).__name__, type(module).__name__)) from problem
 
 
 def _check_parameters(module: nn.Module) -> None:
