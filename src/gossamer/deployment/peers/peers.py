@@ -335,16 +335,20 @@ class Peers:
             standing.dropped[QUARANTINED] += 1
             return [], []
         if self._removed(peer):
-            return [], self._refuse(peer, datagram, now)
+            self._drop(peer, REMOVED, "the organiser has removed it from this run", now)
         channel = self._channel(peer)
         before = channel.session
         try:
             alive = peer.called(now) == "up"  # a copy that took a node's place and ended leaves it to the node again
             opened = channel.open(datagram, lambda: standing.admits_handshake(now), alive=alive)
         except RefusedDatagram as refusal:
-            self._drop(peer, refusal.reason.value, str(refusal), now)
+            if not peer.removed:
+                self._drop(peer, refusal.reason.value, str(refusal), now)
             unknown = refusal.reason is Reason.UNKNOWN_SESSION
             return [], self._hello(peer, now) if unknown else []
+        if peer.removed:  # nothing of it is taken, and it is told why under a session that it has now
+            told = channel.session != before or (opened.plaintexts and now >= peer.heartbeat_at)
+            return [], _addressed(sender, opened.answers) + (self._heartbeat(peer, now) if told else [])
         if opened.plaintexts or channel.session != before:
             peer.hear(now)
         if channel.session != before:
@@ -444,13 +448,14 @@ class Peers:
 
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
-        words: list[Word] = [] if self._counters is None else [self._counters(peer.name)]
+        words: list[Word] = [] if self._counters is None or peer.removed else [self._counters(peer.name)]
         if self._digest is not None:
             words.append(self._digest())
-        else:
+        elif not peer.removed:
             age = max(0.0, now - self._began)
             words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished), __version__))
-            words += () if self._orders is None else self._orders.known.values()
+        if self._digest is None and self._orders is not None:
+            words += self._orders.known.values()
         if peer.probe_came is not None:
             words.append(Passed(peer.probe_came))
             peer.probe_came = None
@@ -470,22 +475,6 @@ class Peers:
         if not peer.removed and self._orders is not None and self._orders.removes(peer.name):
             peer.removed, peer.contact, peer.heartbeat_at = True, False, -math.inf
         return peer.removed
-
-    def _refuse(self, peer: Peer, datagram: bytes, now: float) -> Outgoing:
-        """Drop what a removed party sends, but for a handshake, under which it is told the organiser's orders."""
-        self._drop(peer, REMOVED, "the organiser has removed it from this run", now)
-        channel = self._channel(peer)
-        before = channel.session
-        try:
-            opened = channel.open(datagram, lambda: peer.standing.admits_handshake(now))
-        except RefusedDatagram as refusal:
-            return self._hello(peer, now) if refusal.reason is Reason.UNKNOWN_SESSION else []
-        outgoing, new = _addressed(peer.name, opened.answers), channel.session != before
-        if (new or (opened.plaintexts and now >= peer.heartbeat_at)) and self._orders is not None:
-            peer.heartbeat_at = now + self.settings.heartbeat
-            for order in self._orders.known.values():
-                outgoing += _addressed(peer.name, self._channel(peer).seal(encode_content(order)))
-        return outgoing
 
     def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """Take what the peer sealed: a frame for the node, or a word, which is taken note of here."""
