@@ -134,9 +134,8 @@ class Orders:
         return bool(self._me) and REMOVE + name in self.known
 
     def _note(self, order: Order) -> None:
-        why = {None: "it ends once the parties have that it serves", False: "its policy does not allow that"}
-        self.known[order.what] = order
-        self.said[order.what] = why.get(self._may_stop, "") if order.what == STOP else ""
+        refused = order.what == STOP and self._may_stop is False
+        self.known[order.what], self.said[order.what] = order, "its policy does not allow that" if refused else ""
 
     def _unfit(self, order: Order) -> str:
         if not order.text.startswith(self._run):
