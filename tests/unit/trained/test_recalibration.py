@@ -14,7 +14,7 @@ from scipy.special import expit
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.objectives.score_histogram import BINS, SCORES, ScoreCounts, cells, measured
+from gossamer.objectives.score_histogram import BINS, ScoreCounts, cells, measured, scores_of
 from gossamer.trained.card import read_model
 from gossamer.trained.recalibration import Recalibration
 
@@ -31,7 +31,7 @@ def test_both_numbers_are_those_of_logistic_regression_on_the_log_odds(slope: fl
     linear_model = pytest.importorskip("sklearn.linear_model")
     scores, outcomes = drawn(20_000, slope, intercept)
     found = Recalibration.of(ScoreCounts.exact(scores, outcomes))
-    binned = SCORES[cells(scores, np.zeros(len(scores))) % BINS]
+    binned = scores_of(None)[cells(scores, np.zeros(len(scores))) % BINS]
     reference = linear_model.LogisticRegression(C=np.inf, tol=1e-10).fit(binned[:, None], outcomes)
     assert found.slope == pytest.approx(reference.coef_[0, 0], rel=1e-5)
     assert found.intercept == pytest.approx(reference.intercept_[0], abs=1e-5)
