@@ -419,6 +419,7 @@ class Guarantee:
 EXAMPLE, CLIENT = "example of a node's shard", "client with all of its data"
 """Who is protected."""
 OTHER_NODES = "all other nodes together, malicious ones included, and anyone on the wires"
+ALL_MODELS = "whoever sees all models of a node, all other nodes together included"
 
 HELD_OUT = "held-out example of a node's shard"
 """Who is protected by noise on what is said of examples that a model is tested on."""
