@@ -14,7 +14,7 @@ from scipy.special import expit
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.objectives.score_histogram import BINS, ScoreCounts, cells, measured, scores_of
+from gossamer.objectives.score_histogram import BINS, SIZE, ScoreCounts, cells, edges, measured, scores_of
 from gossamer.trained.card import read_model
 from gossamer.trained.recalibration import Recalibration
 
@@ -154,6 +154,16 @@ def test_releases_of_another_run_and_folders_without_are_refused(
         assert main(["recalibrate", str(run), str(other), "--out", str(tmp_path / "right")]) == 2
         assert "expected what another party released (evaluation.json), found none" in capsys.readouterr().err
     assert not (tmp_path / "right").exists()
+
+
+def test_a_sum_of_which_a_part_is_missing_says_which(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"rows": 90.0, "noise": 1.0, "values": "00" * 8 * SIZE}
+    whole = {"run": "5e" * 16, "of": ["a", "b", "c"], "epsilon": 0.5, "prevalence": None, "edges": edges(None).tolist()}
+    whole |= {"groups": [""], "parties": {}, "step": 0.5, "masked": {"a": part}}
+    (run / "evaluation.json").write_text(json.dumps(whole))
+    assert main(["recalibrate", str(run), "--out", str(run.parent / "right")]) == 2
+    assert "cannot be opened without b, c; name their folders" in capsys.readouterr().err
+    assert not (run.parent / "right").exists()
 
 
 @pytest.mark.parametrize("run", [{"intercept": False}], ids=["no-bias"], indirect=True)
