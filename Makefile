@@ -93,7 +93,7 @@ bench: $(READY) ## speed and memory, as ratios in one run
 bench-peers: $(READY) ## the same work by other libraries, in environments of their own
 	@$(BIN)/python benchmarks/peers --out runs/peers.json
 
-modules: $(READY) ## modules of other packages: trained, or refused in our words; those that are installed (nightly)
+modules: $(READY) ## modules of other packages: trained, or refused in our words (nightly)
 	@$(BIN)/python benchmarks/modules.py
 
 experiments: $(READY) ## the papers' figures, at the size that runs here: those that are not there, or of another spec

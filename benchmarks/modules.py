@@ -1,18 +1,23 @@
 """Modules as people have them: each is trained for a few private updates, or refused with a reason.
 
-    pip install --no-deps transformers timm monai torch_geometric torchvision   # and what these ask for
     python benchmarks/modules.py                # a line for each
     python benchmarks/modules.py --only Bert    # those with that in their name
     python benchmarks/modules.py --write        # the table of docs/how-to/own-model.md
 
 Weights are random: networks are made from their configuration, small. A row says which way of gradients was taken, or
-the line of the refusal. The exit code is 1 if one ended otherwise. Those whose package is not installed are left out.
+the line of the refusal. The exit code is 1 if one ended otherwise. Packages that are not installed here come from an
+environment of their own, as those of libraries beside this one do (benchmarks/peers), with torch by plain pip first.
+Where none can be made, one line says what is missing, and the others are tried.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,13 +25,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from peers.environments import Unavailable, default_cache, python_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import gossamer as gs
 
 IMAGE, WORDS, GRAPH, VOLUME, CLASSES, ROWS = (3, 32, 32), (12,), (6, 10), (1, 8, 8, 8), 3, 40
-PAGE = Path(__file__).parents[1] / "docs/how-to/own-model.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, PINS = ROOT / "docs/how-to/own-model.md", ROOT / "benchmarks/requirements-modules.txt"
+PACKAGES = ("transformers", "timm", "monai", "torch_geometric", "torchvision")
+INSIDE = "GOSSAMER_MODULES_INSIDE"
+"""Variable of the environment by which a call in that other environment is known."""
 BEGIN, END = "<!-- modules -->\n", "<!-- end of modules -->"
 HUGGING = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 HUGGING |= {"intermediate_size": 64, "max_position_embeddings": 32}
@@ -262,27 +272,46 @@ def with_torchvision() -> torch.library.Library:
     return library
 
 
+def elsewhere(cache: Path) -> int | None:
+    """Do the same in an environment with all packages, and return its exit code; None where it is to be done here."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if not missing or INSIDE in os.environ:
+        return None
+    try:
+        python = python_of("modules", cache, PINS)
+    except Unavailable as problem:
+        print(f"without {', '.join(missing)}: {problem}", file=sys.stderr, flush=True)
+        return None
+    environment = {**os.environ, INSIDE: "1", "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run([str(python), *sys.argv], env=environment, check=False).returncode
+
+
 def main() -> int:
     """Try all, print, and say whether one ended in nobody's words."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="folder for the environment")
     asked = parser.parse_args()
+    if (code := elsewhere(asked.cache)) is not None:
+        return code
     warnings.simplefilter("ignore")
     held = with_torchvision()
-    rows, wrong = ["| module | outcome |", "|---|---|"], 0
+    rows, wrong, lacking = ["| module | outcome |", "|---|---|"], 0, list[str]()
     for name, case in CASES.items():
         if asked.only not in name:
             continue
         try:
             found = outcome(case)
         except ModuleNotFoundError as missing:
-            print(f"{name}: left out, {missing.name} is not installed", flush=True)
+            lacking.append(f"{name} ({missing.name})")
             continue
         except Exception as problem:  # what this looks for
             found, wrong = f"{type(problem).__name__}: {problem}", wrong + 1
         rows.append(f"| {name} | {found} |")
         print(f"{name}: {found}", flush=True)
+    if lacking:
+        print(f"left out, since the package is not installed: {', '.join(lacking)}", file=sys.stderr)
     if asked.write:
         text = PAGE.read_text(encoding="utf-8")
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]

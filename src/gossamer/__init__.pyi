@@ -63,6 +63,9 @@ from gossamer.experiment.specs.spec import StopSettings as StopSettings
 from gossamer.experiment.specs.spec_file import override as override
 from gossamer.experiment.specs.spec_file import parse_spec as parse_spec
 from gossamer.experiment.specs.spec_file import read_spec as read_spec
+from gossamer.loops.own_loop import LoopLedger as LoopLedger
+from gossamer.loops.own_loop import OpacusAccountant as OpacusAccountant
+from gossamer.loops.own_loop import Releases as Releases
 from gossamer.objectives.linear.model import LinearModel as LinearModel
 from gossamer.objectives.network_settings import OwnLoss as OwnLoss
 from gossamer.objectives.networks.module import TorchModule as TorchModule

@@ -22,7 +22,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import ROUND_CEILING, Context
 from numbers import Real
@@ -44,6 +44,12 @@ def did_you_mean(found: str, options: Iterable[str]) -> str:
 def counted(number: int, one: str, many: str | None = None, *, form: str = "") -> str:
     """``1 round``, ``2 rounds``: a number, in the given format, with its noun, whose plural has an s unless given."""
     return f"{number:{form}} {one if number == 1 else many or one + 's'}"
+
+
+def listed(said: Sequence[str], most: int = 5, between: str = ", ") -> str:
+    """``said`` after each other, of many the first few and how many more there are."""
+    more = f" and {len(said) - most:,} more" if len(said) > most else ""
+    return f"{between.join(said[:most])}{more}"
 
 
 def shortened(found: object, most: int = 60) -> str:

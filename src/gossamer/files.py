@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-from gossamer.errors import CallerError, DataError, failing_as
+from gossamer.errors import CallerError, DataError, failing_as, listed
 
 # Folders that belong to one process at a time.
 #
@@ -435,9 +435,4 @@ def elsewhere(folder: Path, file: str) -> str:
         below = sorted(str(path.parent) for path in folder.glob(f"*/{file}"))
     except (OSError, ValueError):  # a name that is too long, or has a zero byte
         return ""
-    more = f" and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
-    return f", found one in {', '.join(below[:_NAMED])}{more}" if below else ""
-
-
-_NAMED = 3
-"""Most folders that an error names."""
+    return f", found one in {listed(below, 3)}" if below else ""

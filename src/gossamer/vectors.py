@@ -196,6 +196,10 @@ class Vector:
             return type(mine) is type(theirs)
         return bool(mine.tobytes() == theirs.tobytes())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Have a copy in another process made by the constructor, so that nobody can write to it."""
+        return type(self), (self.values,)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{self.size}] {self.values.dtype})"
 

@@ -468,7 +468,7 @@ def test_a_sum_that_lacks_a_part_is_never_opened(
     (_, line) = evaluation_lines(ReleasedScores.together([part]).summary(), "")
     assert line.endswith("without node-0, whose part is missing, without which the sum cannot be opened")
     assert main(["recalibrate", "up/node-1/state", "--out", "right"]) == 2
-    assert "name more parties' folders" in capsys.readouterr().err
+    assert "the sum of all parties' histograms cannot be opened without node-0" in capsys.readouterr().err
 
 
 def test_masks_that_do_not_cancel_are_told(masked: LocalFederation) -> None:

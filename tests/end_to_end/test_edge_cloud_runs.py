@@ -13,11 +13,9 @@ import pytest
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import DataError, RunWarning, SpecError
-from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.repeats import replay_run
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.privacy import guarantees
 
 BASE: dict[str, Any] = {
     **{"dataset": "digits", "budget": {"epsilon": 5, "delta": 1e-4}, "stop": {"updates": 60}},
@@ -65,8 +63,6 @@ def test_every_edge_has_a_privacy_level_of_its_own() -> None:
         ({"budget": {"epsilon": [1, 2]}}, "budget.epsilon: expected one number for each of the 3 nodes, found 2"),
         ({"budget": None, "privacy": {"noise_multiplier": [1.0]}}, "privacy.noise_multiplier: expected one number"),
         ({"algorithm": {"name": "audp", "nodes": 30, "batch_size": 500}}, "fewer than algorithm.batch_size 500"),
-        ({"algorithm": {**MAPA, "smoothness": None, "estimate_on": "nowhere"}}, "nowhere"),
-        ({"algorithm": {**MAPA, "smoothness": None, "estimate_on": "digits"}}, "is the data set to be protected"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(sections: dict[str, Any], message: str) -> None:
@@ -78,24 +74,12 @@ def test_what_cannot_be_run_is_refused_in_one_line(sections: dict[str, Any], mes
 
 
 @pytest.mark.filterwarnings(ENDS_INSIDE)
-def test_the_protected_examples_are_recognised_under_another_name(tmp_path: Path) -> None:
-    import gossamer.data
-
-    path = Path(gossamer.data.__file__).parent / "digits.npz"
-    experiment = spec(
-        dataset={"name": "mine", "path": str(path), "divide_by": 16.0},
-        algorithm={"name": "mapa", "estimate_on": "digits"},
-    )
-    with pytest.raises(DataError, match="has examples that are to be protected"):
-        prepare(experiment)
-
-
-@pytest.mark.filterwarnings(ENDS_INSIDE)
 def test_what_is_not_said_is_estimated_and_written_down(tmp_path: Path) -> None:
     """The folder's own spec has the numbers, and gives the same run without estimating again; what is said stays."""
     experiment = spec(algorithm={"name": "mapa", "nodes": 4, "loss_gap": 0.5})
-    found = prepare(experiment).estimates.constants
-    assert set(found) == {"gradient_sd", "smoothness"}
+    prepared = prepare(experiment)
+    assert re.findall(r"(\w+) \d", prepared.estimates) == ["on", "gradient_sd", "smoothness"]
+    found = {name: getattr(prepared.experiment.algorithm, name) for name in ("gradient_sd", "smoothness")}
     first = gs.run(experiment, tmp_path / "first")
     written = (tmp_path / "first" / "spec.yaml").read_text()
     for name, value in {**found, "loss_gap": 0.5}.items():
@@ -224,15 +208,6 @@ def test_the_command_prints_warning_estimates_and_guarantee(tmp_path: Path, caps
     printed = capsys.readouterr()
     assert "estimated on 512 examples that are not the nodes'" in printed.err
     assert "Guarantee: (5, 0.0001)-differential privacy" in printed.out
-
-
-@pytest.mark.filterwarnings(ENDS_INSIDE)
-def test_an_assumption_does_not_vanish_when_the_written_spec_is_run_again(tmp_path: Path) -> None:
-    """The constants stand in it, but may have come from the public examples."""
-    public = guarantees.PUBLIC_EXAMPLES
-    known = {**MAPA, "estimate_on": "some-public-data"}  # with all constants given, nothing is loaded
-    assert public in plan_run(prepare(spec(algorithm=known))).guarantee.assumptions
-    assert public not in plan_run(prepare(spec(algorithm=MAPA))).guarantee.assumptions
 
 
 def test_the_papers_claim_is_for_replacing_an_example_and_its_own_count() -> None:

@@ -21,15 +21,6 @@ EXAMPLE_3 = {
     "--power": "1",
     "--r0": "max",
 }
-SEARCH = {
-    "--search": "rounds",
-    "--initial-size": "8",
-    "--dataset-size": "5000",
-    "--gradients": "5000",
-    "--epsilon": "1",
-    "--delta": "1e-6",
-    "--power": "1",
-}
 KEYS = {
     *(
         "q",
@@ -175,46 +166,6 @@ def test_one_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the first round makes the 1 gradient and has epsilon" in text
 
 
-def test_choices_are_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(SEARCH, {"--search": "foo"})) == 2
-    err = capsys.readouterr().err
-    assert "Objective" not in err
-    assert "rounds" in err.splitlines()[-1]
-
-
-def test_the_search(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, SEARCH)
-    assert found["gradients"] >= 5000
-    assert found["sizes"][0] == 8
-    assert max(found["sizes"]) <= 500
-    assert found["proved"]["epsilon"] <= 1
-    assert found["aggregate_noise"] == pytest.approx(math.sqrt(found["rounds"]) * found["sigma"])
-    assert found["constant"]["rounds"] == 625
-    assert found["searched"] == {
-        "objective": "rounds",
-        "powers": [1.0],
-        "initial_sizes": [8],
-        "most_size": 500,
-        "most_sigma": 8.0,
-        "most_noise": 1.25,
-    }
-    assert main(arguments(SEARCH, {})) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"({found['rounds']} rounds, {found['gradients']} gradients)" in text
-    assert "Searched for the fewest rounds: powers 1; initial sizes 8; rounds of at most 500; sigma at most 8" in text
-
-
-@pytest.mark.slow
-def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = document(capsys, SEARCH, {"--search": "noise", "--most-size": "200", "--most-sigma": "4"})
-    assert max(quiet["sizes"]) <= 200
-    assert quiet["sigma"] <= 4
-    assert main(arguments(SEARCH, {"--initial-size": None, "--power": None})) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "Sizes: always 500 500 (10 rounds, 5000 gradients)" in text
-    assert "--initial-size makes it start small" in text
-
-
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -251,33 +202,11 @@ def test_the_search_for_noise_and_of_everything(capsys: pytest.CaptureFixture[st
             {"--sigma": "1.5", "--r0": "0.3"},
             "r0 must lie in (0, 1/e], and with sigma 1.5 the theorem needs it to be at most 0.0995",
         ),
-        ({"--delta": "1e-5"}, "--delta: only with --search; leave out"),
-        ({"--most-size": "50"}, "--most-size: only with --search; leave out"),
+        ({"--delta": "1e-5"}, "unrecognized arguments: --delta 1e-5"),
     ],
 )
 def test_a_mistake_gets_one_line(capsys: pytest.CaptureFixture[str], changed: Options, expected: str) -> None:
     one_line(capsys, arguments(EXAMPLE_3, changed), expected)
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"--delta": None}, "plan increasing --search needs --delta"),
-        ({"--delta": "1"}, "--delta must be a finite number >= 1e-200 and < 1, found 1"),
-        ({"--sigma": "8"}, "--sigma: only without --search; leave out"),
-        ({"--r0": "max"}, "--r0: only without --search; leave out"),
-        ({"--most-size": "4"}, "an initial size of 8 and a largest of 4"),
-        ({"--most-size": "6000"}, "a largest of 6000"),
-        ({"--most-sigma": "0"}, "--most-sigma must be a finite number >= 0.05 and <= 1000, found 0"),
-        ({"--most-noise": "nan"}, "--most-noise must be a finite number > 0, found nan"),
-        ({"--most-noise": "0.001"}, "no schedule of at most 500 gradients a round"),
-        ({"--gradients": "1000000000000"}, "more than 1,000,000 rounds of at most 500"),
-    ],
-)
-def test_a_mistake_in_a_search_gets_one_line(
-    capsys: pytest.CaptureFixture[str], changed: Options, expected: str
-) -> None:
-    one_line(capsys, arguments(SEARCH, changed), expected)
 
 
 def one_line(capsys: pytest.CaptureFixture[str], call: list[str], expected: str) -> None:

@@ -21,7 +21,7 @@ from gossamer.experiment.runs import checkpoints
 from gossamer.experiment.runs.checkpoints import read_checkpoint
 from gossamer.experiment.runs.repeats import resume_run
 from gossamer.experiment.runs.running import run
-from gossamer.experiment.runs.trackers import RunProgress, Watched
+from gossamer.experiment.runs.trackers import RunProgress
 from gossamer.runtimes import ray_shards
 from gossamer.runtimes.ray_shards import RayShards
 
@@ -34,27 +34,36 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timing.json"}
 
 
+NETWORKS = {
+    "dataset": "digits",
+    "objective": "mlp",
+    "algorithm": {"name": "fedavg", "nodes": 4, "rounds": 2, "batch_size": 32},
+    "privacy": {"clip": 1.0, "noise_multiplier": 1.0},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", [1, 2, 4])
-def test_the_demo_has_the_bytes_of_one_process(shards: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("spec", "shards"), [(DEMO, 1), (DEMO, 3), (NETWORKS, 2)])
+def test_a_run_has_the_bytes_of_one_process(spec: dict[str, Any], shards: int, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
-    run(DEMO, tmp_path / "plain", secret=SECRET)
-    run(DEMO, tmp_path / "ray", secret=SECRET, engine=RayShards(shards))
+    run(spec, tmp_path / "plain", secret=SECRET)
+    run(spec, tmp_path / "ray", secret=SECRET, engine=RayShards(shards))
     assert files(tmp_path / "ray") == files(tmp_path / "plain")
 
 
 class Killer(RunProgress):
-    """Kills the process of a shard in the middle of a run."""
+    """Kills the process of a shard once there is a checkpoint."""
 
-    def began(self, run: Watched) -> None:
-        self.run = run
+    def __init__(self, crew: RayShards, out: Path) -> None:
+        super().__init__()
+        self.crew, self.out, self.killed = crew, out, False
 
     def updated(self, updates: int) -> None:
-        if updates >= 100:
+        if not self.killed and (self.out / CHECKPOINT).exists() and read_checkpoint(self.out).begun:
             import ray
 
-            simulator: Any = self.run.simulator
-            actor = simulator.crew.actors[1]
+            self.killed = True
+            actor = self.crew.actors[1]
             os.kill(ray.get(actor.__ray_call__.remote(lambda shard: os.getpid())), signal.SIGKILL)
 
 
@@ -66,8 +75,9 @@ def test_a_shard_that_is_killed_ends_the_run_which_goes_on_to_the_same_bytes(
     monkeypatch.setattr(checkpoints, "SHARE", 0.5)
     spec, out = DEMO | {"stop": {"virtual_seconds": 40}}, tmp_path / "ray"
     run(spec, tmp_path / "plain", secret=SECRET)
+    crew = RayShards(2)
     with pytest.raises(CallerError, match=r"a shard was lost.* gossamer run --resume goes on from") as caught:
-        run(spec, out, secret=SECRET, engine=RayShards(2), progress=Killer(), checkpoint=0.1)
+        run(spec, out, secret=SECRET, engine=crew, progress=Killer(crew, out), checkpoint=0.1)
     assert "\n" not in str(caught.value)
     assert read_checkpoint(out).begun
     resume_run(out)
@@ -95,9 +105,11 @@ def test_a_run_whose_coordinator_is_killed_is_resumed(tmp_path: Path) -> None:
         time.sleep(0.05)
     process.kill()
     process.wait()
-    assert read_checkpoint(out).origin.shards == 2
     done = subprocess.run(
-        [sys.executable, "-m", "gossamer", "run", "--resume", str(out)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "gossamer", "run", "--resume", str(out), "--shards", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     run(spec, tmp_path / "plain", secret=KeptSecret.read(out).secret)

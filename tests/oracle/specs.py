@@ -283,8 +283,8 @@ COMMANDS: dict[str, str] = {
     "--delta 1e-5 --composition all",
     "calibrate": "calibrate --epsilon 5 --delta 1e-5 --sampling fixed_size --dataset-size 5000 --batch-size 50 "
     "--steps 300",
-    "plan-mapa": "plan mapa --noise gaussian --budget 2 --delta 1e-5 --dataset-size 12000 --batch-size 64 "
-    "--gradient-sd 1 --smoothness 1 --loss-gap 0.7 --staleness 4 --size 7840 --stages 4",
+    "plan-mapa": "plan mapa --noise gaussian --noise-multiplier 0.7515 --delta 1e-5 --dataset-size 12000 "
+    "--batch-size 64 --gradient-sd 1 --smoothness 1 --loss-gap 0.7 --staleness 4 --size 7840 --stages 4",
     "plan-increasing": "plan increasing --initial-size 16 --dataset-size 10000 --gradients 5000 --sigma 8 --epsilon 1 "
     "--r0 max",
     "plan-graph-federated": "plan graph_federated --epsilon 2 --delta 1e-5 --rounds 50 --step 0.7 --bound 10 --size 2 "

@@ -89,6 +89,7 @@ MAY_IMPORT = {
     "deployment/owner": f"{DEPLOYED} deployment/founding",
     "deployment/party": f"{DEPLOYED} {PARTIES}",
     "deployment/overview": f"{DEPLOYED} {PARTIES}",
+    "loops": f"{DEPLOYED} deployment/owner",
     "cli": f"{RUNS} {EXPERIMENT} interrupts deployment/party report studies",
     "cli/audit": f"{DEPLOYED} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
@@ -96,7 +97,7 @@ MAY_IMPORT = {
     "cli/runs": f"{DEPLOYED} {PARTIES} faults cli report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",
-    "__init__": f"{RUNS} trained runtimes {EXPERIMENT} deployment/party studies",
+    "__init__": f"{RUNS} trained runtimes {EXPERIMENT} deployment/party loops studies",
 }
 BUILT_ON = {("algorithms/mapa", "algorithms/edge_cloud"): "MAPA is its nodes and messages with a schedule of stages"}
 """Algorithms that are built on another one."""
@@ -130,7 +131,6 @@ LABELLERS = {
     "vectors.py",
     "protocol/encoding.py",  # what a peer labelled
     "runtimes/population.py",  # what its loop has released, after the charge and the noise
-    "runtimes/shard.py",  # what another shard of the simulation labelled
     "testing/contracts.py",  # stands in for a data side while it tests algorithms
 }
 

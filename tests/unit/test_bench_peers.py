@@ -29,6 +29,40 @@ def peers() -> Iterator[Any]:
         sys.path.remove(str(BENCHMARKS))
 
 
+# Modules of other packages
+
+
+def test_packages_that_cannot_be_had_are_told_in_one_line_and_the_rest_is_tried(
+    peers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    modules = importlib.import_module("modules")
+    monkeypatch.setattr(modules, "PACKAGES", ("numpy", "no_such_package", "nor_this"))
+
+    def unavailable(*given: Any) -> Path:
+        raise peers.environments.Unavailable("its environment cannot be made: no network")
+
+    monkeypatch.setattr(modules, "python_of", unavailable)
+    assert modules.elsewhere(tmp_path) is None
+    said = capsys.readouterr().err
+    assert said == "without no_such_package, nor_this: its environment cannot be made: no network\n"
+
+
+def test_packages_that_are_missing_come_from_an_environment_of_their_own(
+    peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In which the program is called again, once, on this source."""
+    modules = importlib.import_module("modules")
+    monkeypatch.setattr(modules, "PACKAGES", ("no_such_package",))
+    monkeypatch.setattr(modules, "python_of", lambda name, cache, pins: Path(sys.executable))
+    program = tmp_path / "program.py"
+    program.write_text(f"import gossamer, os, sys\nsys.exit(7 if {modules.INSIDE!r} in os.environ else 1)\n")
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    assert modules.elsewhere(tmp_path) == 7
+    monkeypatch.setenv(modules.INSIDE, "1")
+    assert modules.elsewhere(tmp_path) is None
+    assert peers.environments._torch_pin(modules.PINS) == "torch==2.13.0"
+
+
 # Jobs
 
 

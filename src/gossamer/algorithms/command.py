@@ -143,16 +143,12 @@ class Command:
         Line about it among the plans.
     description : str
         Text that says what it does.
-    needed : callable, optional
-        given values by field -> the fields that have to be given, and a flag that makes them so, or an empty text; by
-        default, those without a default.
     """
 
     options: type[Any]
     answer: Callable[[Any, Doing], Answer]
     help: str
     description: str
-    needed: Callable[[Mapping[str, Any]], tuple[Sequence[str], str]] | None = None
 
 
 def flag_of(name: str) -> str:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-SYNTHETIC = "synthetic"
-"""Source of made-up examples, see `Algorithm.estimates`."""
-
 
 @dataclass(frozen=True)
 class Cast:
@@ -236,8 +233,8 @@ class Algorithm(Generic[S]):
     workload : callable
         (settings, shard sizes, seed) -> examples of each update.
     estimates : callable, optional
-        settings -> names of constants that they leave out and that are estimated before a run is planned, and on which
-        examples: `SYNTHETIC` ones, or the name of a public data set of the same shape.
+        settings -> names of constants that they leave out, and that are estimated on synthetic examples before a run
+        is planned; by default none.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     figures : Figures
@@ -262,7 +259,7 @@ class Algorithm(Generic[S]):
     plan: Callable[[Problem[S]], Plan] = plan_samples
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
-    estimates: Callable[[S], tuple[tuple[str, ...], str]] | None = None
+    estimates: Callable[[S], tuple[str, ...]] = lambda settings: ()
     grows: bool = False
     figures: Figures = field(default_factory=Figures)
     small_runs: Callable[[S], SmallRuns] = _few

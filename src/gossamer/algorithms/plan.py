@@ -421,20 +421,6 @@ class Spec:
         return self.budget.delta if self.budget is not None else self.privacy.delta
 
 
-@dataclass(frozen=True)
-class Estimated:
-    """Constants that the spec leaves out, as they were estimated on so many examples that are not the nodes'."""
-
-    constants: Mapping[str, float]
-    examples: int
-    smoothness_by: str
-
-    def __str__(self) -> str:
-        how = {"smoothness": f" ({self.smoothness_by})"}
-        found = ", ".join(f"{name} {value:.4g}{how.get(name, '')}" for name, value in self.constants.items())
-        return f"estimated on {self.examples} examples that are not the nodes': {found}"
-
-
 _SAMPLINGS: dict[str, Callable[[int, int], BatchSampling]] = {
     "poisson": Poisson.of_batch,
     "fixed_size": FixedSize.of_batch,

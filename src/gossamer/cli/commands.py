@@ -150,10 +150,12 @@ class CommandParser(argparse.ArgumentParser):
 
     late: Callable[[CommandParser], None] | None = None
     """Adds the arguments once they are needed; None where all are there."""
+    foreign = False
+    """Whether code of others adds them, which runs for whoever asks for this command alone."""
 
     def fill(self, *, below: bool = False) -> None:
         """Add the arguments, if that was not done before; with ``below``, of all commands below this one too."""
-        if self.late is not None:
+        if self.late is not None and not (below and self.foreign):
             late, self.late = self.late, None
             late(self)
         for action in self._actions if below else ():

@@ -1,4 +1,4 @@
-"""Things that commands that run long show beside their lines: a display, a page (``--live``), a log (``--log-file``).
+"""Things that commands that run long show beside their lines: a bar, a page (``--live``), a log (``--log-file``).
 
 Logs are for machines that gather those of many programs.
 
@@ -22,7 +22,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.cli.printing import PlainProgress, moving, say
+from gossamer.cli.printing import PlainProgress, moving, say, warn
 from gossamer.errors import CallerError, DataError, GossamerError
 
 if TYPE_CHECKING:
@@ -100,11 +100,7 @@ class _File(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         if not self.told:
             self.told = True
-            print(
-                f"gossamer: warning: {self.baseFilename}: cannot write the log ({sys.exc_info()[1]}); the run goes on",
-                file=sys.stderr,
-                flush=True,
-            )
+            warn([f"{self.baseFilename}: cannot write the log ({sys.exc_info()[1]}); the run goes on"])
 
     def close(self) -> None:
         with suppress(OSError):  # of lines that did not go: that was said
@@ -193,16 +189,16 @@ def _line(record: logging.LogRecord) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
-# Displays of runs under way, and pages of folders, of runs or of deployed parties.
+# Progress of runs under way, and pages of folders, of runs or of deployed parties.
 
 
 def progress(*, lines: bool = False) -> PlainProgress:
-    """Return a display in a terminal that can move its cursor, and plain lines elsewhere, or where ``lines`` asks."""
+    """Return plain lines, and below them a bar in a terminal that can move its cursor, unless ``lines`` are all."""
     if lines or not moving():
         return PlainProgress()
-    from gossamer.cli.live import Display
+    from gossamer.experiment.runs.trackers import ProgressLine
 
-    return Display()
+    return PlainProgress(ProgressLine())
 
 
 @contextmanager
@@ -250,7 +246,7 @@ def page_of(folders: Sequence[Path], public: bool = False) -> Page:
 
     if len(folders) == 1 and (folders[0] / SWEEP).is_file():
         runs, means = read_sweep(folders[0])
-        return page_of_runs(read_records(runs), public=public, before=() if public else (means,))
+        return page_of_runs(runs, public=public, before=() if public else (means,))
 
     parties = [folder for folder in folders if is_party(folder)]
     if not parties:

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from gossamer.cli.commands import COMMANDS, CommandParser, add_commands
+from gossamer.cli.printing import warn
 from gossamer.errors import CallerError, GossamerError
 from gossamer.interrupts import EXIT_CODE, heard, was_heard
 from gossamer.version import __version__
@@ -148,4 +149,4 @@ def _one_line(error: object) -> str:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"gossamer: warning: {_one_line(message)}", file=sys.stderr, flush=True)
+    warn([_one_line(message)])

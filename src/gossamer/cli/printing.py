@@ -21,7 +21,7 @@ from gossamer.errors import counted
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan, Words
     from gossamer.experiment.results.observer import Row
-    from gossamer.experiment.runs.trackers import Watched
+    from gossamer.experiment.runs.trackers import ProgressLine, Watched
     from gossamer.objectives.score_words import Assessment
     from gossamer.privacy.guarantees import Guarantee
 
@@ -30,8 +30,11 @@ _LOG = logging.getLogger("gossamer.run")
 
 
 def say(text: str = "") -> None:
-    """A line for people."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for people, in the place of a bar that may stand there."""
+    print(f"{_CLEAR if moving() else ''}{text}", file=sys.stderr, flush=True)
+
+
+_CLEAR = "\r\x1b[K"
 
 
 def moving() -> bool:
@@ -113,9 +116,10 @@ def wrapped(text: str, most: int = 100) -> str:
 
 
 class PlainProgress:
-    """Progress as plain lines."""
+    """Progress as plain lines, and a bar below them if there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, bar: ProgressLine | None = None) -> None:
+        self.bar = bar
         self.total = 0
         self.next_line = 0
         self.words: Words
@@ -131,21 +135,22 @@ class PlainProgress:
         warn(plan.guarantee.remarks)
 
     def began(self, run: Watched) -> None:
-        pass
+        if self.bar is not None:
+            self.bar.began(run)
 
     def remarked(self, line: str) -> None:
         say(line)
 
     def updated(self, updates: int) -> None:
-        pass
+        if self.bar is not None:
+            self.bar.updated(updates)
 
     def looked(self, row: Row) -> None:
         _LOG.info("%s", self._so_far(row["updates"], row["virtual_seconds"], spent(row)))
-        self.show(row)
-
-    def show(self, row: Row) -> None:
-        """Print an evaluation, unless there were enough lines, or the report is about to say the same."""
+        if self.bar is not None:
+            self.bar.looked(row)
         made = row["updates"]
+        # There may have been enough lines, or the report is about to say the same.
         if self.next_line <= made < self.total:
             self.next_line = made + max(1, self.total // _LINES)
             when = f"{counted(made, self.words.made, form='>8')}  {row['virtual_seconds']:>10.1f} virtual s"
@@ -160,7 +165,9 @@ class PlainProgress:
         _LOG.info("ended (%s): %s", summary["status"], self._so_far(summary["updates"], summary["virtual_seconds"]))
 
     def close(self) -> None:
-        """Take away what is shown of progress alone."""
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.close()
 
 
 def describe_row(row: Row, words: Words) -> str:

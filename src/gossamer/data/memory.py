@@ -201,7 +201,16 @@ class Data:
 
 def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
     """Features [n, ...], mapped from a file that is gone with the process, and targets [n, ...]."""
-    kind, batched = type(source).__name__, getattr(source, "batch_sampler", None) is not None
+    kind = type(source).__name__
+    batches: Any = getattr(source, "batch_sampler", None)
+    drops = getattr(batches, "drop_last", False) and hasattr(batches.sampler, "__len__")
+    if drops and (left := len(batches.sampler) % batches.batch_size):
+        warnings.warn(
+            f"{name}: the loader drops its last {counted(left, 'example')}, which fill no batch, so no run has them; "
+            "give its dataset, or drop_last=False",
+            RunWarning,
+            stacklevel=3,
+        )
     if getattr(_sampler(source), "replacement", False):
         raise DataError(
             f"{name}: expected each example once, found a loader that draws with replacement, and what is proved is of "
@@ -223,7 +232,7 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
                     f"{name}: expected {counted(count, 'item')}, as its length says, found more; end it there"
                 )
             x, y = _pair(item, name)
-            x, y = (_array(each, name) if batched else _array(each, name)[None] for each in (x, y))
+            x, y = (_array(each, name) if batches is not None else _array(each, name)[None] for each in (x, y))
             shape = x.shape[1:] if shape is None else shape
             if x.shape[1:] != shape or len(x) != len(y):
                 raise DataError(

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import expit, logit, ndtri
 
 from gossamer.objectives.figures import LEVEL, Floats, recalibrated
-from gossamer.objectives.score_histogram import BINS, CHANCES, EDGES, SCORES, ScoreCounts, unit_covariance
+from gossamer.objectives.score_histogram import BINS, ScoreCounts, edges, scores_of, unit_covariance
 from gossamer.objectives.score_words import LABELS
 from gossamer.objectives.score_words import shown as said
 
@@ -80,13 +80,15 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float
     prevalence : float, optional
         Share of outcome 1, as known without the rows; see `shown`.
     """
-    x, share = counts.counts.ravel(), np.tile(above(threshold), 2)
+    x, share = counts.counts.ravel(), np.tile(above(threshold, counts.around), 2)
+    log_odds: Floats = np.tile(scores_of(counts.around), 2)
+    likely = np.asarray(expit(log_odds), np.float64)
     ratios = {
         "auroc": (*_pairs(*counts.counts), 2),
         "average_precision": (_precision_gradient(counts.counts), _ONE, 1),
         "prevalence": (_ONE, _ANY, 1),
-        "mean_predicted": (_LIKELY, _ANY, 1),
-        "brier": ((_LIKELY - _ONE) ** 2, _ANY, 1),
+        "mean_predicted": (likely, _ANY, 1),
+        "brier": ((likely - _ONE) ** 2, _ANY, 1),
         "sensitivity": (share * _ONE, _ONE, 1),
         "specificity": ((1 - share) * _ZERO, _ZERO, 1),
     }
@@ -98,19 +100,18 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float
         found[name] = _measured(value, counts, partial(_of_ratio, part, whole), (0.0, 1.0), degree)
     best = fitted(counts)
     for name, (number, weights, ends) in _FITTED.items():
-        found[name] = _measured(float(best[number]), counts, partial(weights, x), ends)
+        found[name] = _measured(float(best[number]), counts, partial(weights, x, log_odds), ends)
     common = found["prevalence"].value
     return found | {"constant_brier": Measured(None if common is None else common * (1 - common))}
 
 
 def fitted(counts: ScoreCounts) -> Floats:
     """Return the intercept at a slope of 1, and intercept and slope together, as `figures.recalibrated` does, [3]."""
-    return recalibrated(_LIKELY, _ONE > 0, counts.counts.ravel())
+    return recalibrated(expit(np.tile(scores_of(counts.around), 2)), _ONE > 0, counts.counts.ravel())
 
 
 _ONE = np.repeat([0.0, 1.0], BINS)
 _ZERO, _ANY = 1 - _ONE, np.ones(2 * BINS)
-_LIKELY, _LOG_ODDS = np.tile(CHANCES, 2), np.tile(SCORES, 2)
 _REACH = float(ndtri((1 + LEVEL) / 2))
 _TRIED, _FINER = 201, 3  # values that are tried, and how often between the outer ones of those that are in
 
@@ -144,13 +145,13 @@ def _of_ratio(part: Floats, whole: Floats, tried: Floats) -> Floats:
     return part - tried[:, None] * whole
 
 
-def _of_intercept(x: Floats, tried: Floats) -> Floats:
-    return np.asarray(_ONE - expit(_LOG_ODDS + tried[:, None]))
+def _of_intercept(x: Floats, log_odds: Floats, tried: Floats) -> Floats:
+    return np.asarray(_ONE - expit(log_odds + tried[:, None]))
 
 
-def _of_slope(x: Floats, tried: Floats) -> Floats:
+def _of_slope(x: Floats, log_odds: Floats, tried: Floats) -> Floats:
     """Weights of the score of the slope, where the intercept is fitted and what it takes along is taken off."""
-    sloped, below, over = tried[:, None] * _LOG_ODDS, np.full(len(tried), -30.0), np.full(len(tried), 30.0)
+    sloped, below, over = tried[:, None] * log_odds, np.full(len(tried), -30.0), np.full(len(tried), 30.0)
     for _ in range(30):
         middle = (below + over) / 2
         many = expit(sloped + middle[:, None]) @ x > _ONE @ x
@@ -158,11 +159,11 @@ def _of_slope(x: Floats, tried: Floats) -> Floats:
     p = expit(sloped + middle[:, None])
     curve = p * (1 - p)
     with np.errstate(all="ignore"):
-        centre = np.nan_to_num(np.clip(curve @ (_LOG_ODDS * x) / (curve @ x), SCORES[0], SCORES[-1]))
-    return np.asarray((_LOG_ODDS - centre[:, None]) * (_ONE - p))
+        centre = np.nan_to_num(np.clip(curve @ (log_odds * x) / (curve @ x), log_odds[0], log_odds[-1]))
+    return np.asarray((log_odds - centre[:, None]) * (_ONE - p))
 
 
-_FITTED: dict[str, tuple[int, Callable[[Floats, Floats], Floats], tuple[float, float]]] = {
+_FITTED: dict[str, tuple[int, Callable[[Floats, Floats, Floats], Floats], tuple[float, float]]] = {
     "calibration_intercept": (0, _of_intercept, (-6.0, 6.0)),
     "calibration_slope": (2, _of_slope, (-4.0, 6.0)),
 }
@@ -187,11 +188,11 @@ def _precision(x: Floats) -> Floats:
     return np.asarray((down[..., 1, :] * precision).sum(axis=-1))
 
 
-def above(threshold: float) -> Floats:
+def above(threshold: float, around: float | None = None) -> Floats:
     """Return the share of each bin that counts as above a probability, [B]: a bin that it cuts counts in part."""
-    at = float(logit(threshold))
-    low, high = np.append(2 * SCORES[0] - EDGES[0], EDGES), np.append(EDGES, 2 * SCORES[-1] - EDGES[-1])
-    return np.asarray(np.clip((high - at) / (high - low), 0, 1))
+    inner, scores = edges(around), scores_of(around)
+    low, high = np.append(2 * scores[0] - inner[0], inner), np.append(inner, 2 * scores[-1] - inner[-1])
+    return np.asarray(np.clip((high - float(logit(threshold))) / (high - low), 0, 1))
 
 
 _SAID = ("auroc", "average_precision", "brier", "calibration_intercept", "calibration_slope")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gossamer.errors import DataError
 from gossamer.files import MOST_RECORDS, as_written, read_text
 from gossamer.objectives.noisy_figures import as_dict, in_words, noisy_figures
-from gossamer.objectives.score_histogram import BINS, EDGES, SIZE, ScoreCounts
+from gossamer.objectives.score_histogram import BINS, SIZE, ScoreCounts, edges, middle
 
 FILE = "evaluation.json"
 """File of a results folder, or of a party's state folder, with what was released."""
@@ -76,7 +76,7 @@ class ReleasedScores:
     @property
     def total(self) -> ScoreCounts:
         """Counts of all groups of all parties together; none where a sum cannot be opened."""
-        nothing = ScoreCounts(np.zeros((2, BINS)), 0.0, 0.0)
+        nothing = ScoreCounts(np.zeros((2, BINS)), 0.0, 0.0, middle(self.prevalence))
         return reduce(add, (one for counts in self.counts.values() for one in counts), nothing)
 
     def opened(self) -> Self:
@@ -98,7 +98,8 @@ class ReleasedScores:
                 "copies, and try gossamer verify on the folder of each"
             )
         split = np.split(sums, len(self.groups))
-        counts = [ScoreCounts.of(one, noise, rows / len(self.groups)) for one in split]
+        around = middle(self.prevalence)
+        counts = [ScoreCounts.of(one, noise, rows / len(self.groups), around) for one in split]
         return replace(self, counts={"all": counts}, expected=(), masked={})
 
     def summary(self) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class ReleasedScores:
             **({"run": self.run, "of": list(self.expected)} if self.run else {}),
             "epsilon": self.epsilon,
             "prevalence": self.prevalence,
-            "edges": EDGES.tolist(),
+            "edges": edges(middle(self.prevalence)).tolist(),
             "groups": list(self.groups),
             "parties": {
                 name: {
@@ -157,13 +158,13 @@ class ReleasedScores:
         what = "what a party released of its held-out examples"
         with as_written(folder / FILE, what, "ask the party for its copy"):
             found = json.loads(read_text(folder / FILE, MOST_RECORDS))
-            share = 1 / len(found["groups"])
-            if not np.allclose(found["edges"], EDGES):
+            share, around = 1 / len(found["groups"]), middle(found["prevalence"])
+            if not np.allclose(found["edges"], edges(around)):
                 raise ValueError
             counts = {
                 str(name): [
-                    ScoreCounts(_finite(one).reshape(2, BINS), float(part["noise"]) ** 2, float(part["rows"]) * share)
-                    for one in part["counts"]
+                    ScoreCounts(one, float(part["noise"]) ** 2, float(part["rows"]) * share, around)
+                    for one in _finite(part["counts"]).reshape(-1, 2, BINS)
                 ]
                 for name, part in found["parties"].items()
             }

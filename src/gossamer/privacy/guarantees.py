@@ -419,6 +419,7 @@ class Guarantee:
 EXAMPLE, CLIENT = "example of a node's shard", "client with all of its data"
 """Who is protected."""
 OTHER_NODES = "all other nodes together, malicious ones included, and anyone on the wires"
+ALL_MODELS = "whoever sees all models of a node, all other nodes together included"
 
 HELD_OUT = "held-out example of a node's shard"
 """Who is protected by noise on what is said of examples that a model is tested on."""
@@ -443,9 +444,6 @@ PLANNED = Guarantee(
 ADD_OR_REMOVE: str = _WORDS["added or removed"]
 SIMULATED_NOISE: str = _WORDS["simulated noise"]
 REPRODUCIBLE: str = _WORDS["reproducible"]
-
-
-PUBLIC_EXAMPLES = "examples that the schedule was estimated on are public, and none of them is protected"
 
 
 def planned(epsilon: float, delta: float, relation: NeighboringRelation, proof: str, *more: str) -> Guarantee:

@@ -28,6 +28,7 @@ from gossamer.files import MOST_RECORDS, as_written, read_text, to_csv, write_ow
 from gossamer.objectives.score_words import LABELS
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import COLOURS, NOTHING, PageSection, Shown, needed
+from gossamer.report.records import SUMMARY, RunRecord, read_record
 
 COSTS = {
     "updates": "updates",
@@ -254,6 +255,7 @@ class Article:
         rows = self.rows()
         cells = [[*rows[0]], *(row.values() for row in rows)]
         heading, *lines = (" & ".join(map(_tex, row)) + r" \\" for row in cells)
+        heading = re.sub(r"\w+", lambda word: _SIGNS.get(word[0], word[0]), heading)
         columns = "l" * (keys := len(self.means[0].labels)) + "r" * (len(rows[0]) - keys)
         begin = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.caption)}}}", r"\label{tab:sweep}"]
         body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
@@ -278,9 +280,17 @@ _TEX = str.maketrans(
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
 
+_SIGNS = {"epsilon": r"$\varepsilon$", "delta": r"$\delta$", "p": "$p$"}
+
 
 def _tex(text: str) -> str:
-    return re.sub(r"(?<!\S)-(?=\d)", "$-$", text.translate(_TEX))  # a sign, and no hyphen
+    text = re.sub(r"(?<![\w.+-])(-?\d+\.?\d*)[eE]([+-]?\d+)(?!\w|\.\d)", _power, text.translate(_TEX))
+    return re.sub(r"(?<!\S)-(?=\d)", "$-$", text)  # a sign, and no hyphen
+
+
+def _power(found: re.Match[str]) -> str:
+    factor = "" if float(found[1]) == 1 else rf"{found[1]} \cdot "
+    return f"${factor}10^{{{int(found[2])}}}$"
 
 
 def _p(value: float | None) -> str:
@@ -393,8 +403,8 @@ def means_section(rows: Sequence[Mapping[str, str]], caption: str, folder: Path)
     return PageSection("means", "Means over seeds", (), "means.html", values)
 
 
-def read_sweep(folder: Path) -> tuple[list[Path], PageSection]:
-    """Return the folders of a sweep's finished runs, and the part of a report with its means.
+def read_sweep(folder: Path) -> tuple[list[RunRecord], PageSection]:
+    """Return a sweep's finished runs, called as it calls them, and the part of a report with its means.
 
     Raises
     ------
@@ -403,9 +413,9 @@ def read_sweep(folder: Path) -> tuple[list[Path], PageSection]:
     """
     with as_written(folder / SWEEP, "what gossamer sweep wrote", "give the command again"):
         found = json.loads(read_text(folder / SWEEP, MOST_RECORDS))
-        runs = [folder / Path(one["folder"]).name for one in found["runs"] if "error" not in one]
+        made = [(Path(one["folder"]).name, str(one.get("called", ""))) for one in found["runs"] if "error" not in one]
         rows = [{str(name): str(cell) for name, cell in row.items()} for row in found["means"]]
         caption = str(found["caption"])
-    if not (there := [one for one in runs if (one / "summary.json").exists()]):
+    if not (there := [read_record(folder / run, name) for run, name in made if (folder / run / SUMMARY).exists()]):
         raise DataError(f"{folder}: no run of this sweep is finished, so there is nothing to report; sweep again")
     return there, means_section(rows, caption, folder)

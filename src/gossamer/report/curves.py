@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import DataError, shortened
+from gossamer.errors import DataError, listed, shortened
 from gossamer.objectives.score_words import LABELS
 from gossamer.report.drawing import DASHES, TICKS, Figure, Shown, altair, chart_of, told_apart, within_width
 from gossamer.report.records import EPOCHS, Columns, RunRecord
@@ -329,9 +329,7 @@ def _figure(curve: Curve, found: Mapping[str, Sequence[CurveSeries]], reached: S
 def _words(curve: Curve, found: Mapping[str, Sequence[CurveSeries]]) -> str:
     """First and last values, for whoever cannot see the chart."""
     axis, series = next((AXES[axis], series) for axis, series in found.items() if series)
-    said = [_said(curve, one, axis) for one in series[:_SAID]]
-    rest = [f"and {len(series) - _SAID} more"] if len(series) > _SAID else []
-    return f"{curve.title} ({curve.unit}). {'; '.join([*said, *rest])}."
+    return f"{curve.title} ({curve.unit}). {listed([_said(curve, one, axis) for one in series], _SAID, '; ')}."
 
 
 def _said(curve: Curve, one: CurveSeries, axis: str) -> str:

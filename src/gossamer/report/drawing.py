@@ -20,8 +20,9 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
 from gossamer.extras import install_line
-from gossamer.files import in_bytes, replaced, to_csv, write_own
+from gossamer.files import in_bytes, replaced, to_csv, words_beside, write_own
 
+_MEANINGS: dict[str, str] = words_beside(__file__)
 _LOOKS = Path(__file__).with_name("looks.json").read_text("utf-8")
 COLOURS: list[str] = json.loads(_LOOKS)["range"]["category"]
 """Okabe and Ito's, those that stand out from white and black (3 to 1), with an ochre and a grey beside them."""
@@ -138,11 +139,7 @@ class Shown(StrEnum):
     @property
     def words(self) -> str:
         """Meaning of the mark, for a reader of the page."""
-        return {
-            Shown.PUBLIC: "It follows from the spec, or from what anyone on the wires sees.",
-            Shown.RELEASED: "It follows from releases, which the guarantee covers.",
-            Shown.PRIVATE: "No guarantee covers it: show it to whom you would show the data.",
-        }[self]
+        return _MEANINGS[self.value]
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,7 @@ def _words(record: NodeRecord) -> str:
     drawn, whose = len(record.shown), "its nodes"
     if drawn < record.total:
         whose = f"the {drawn} of {record.total:,} nodes that are drawn, evenly chosen,"
-    said = (
-        f"Timeline of {record.run}: in {record.seconds:.6g} virtual seconds {whose} computed "
-        f"{shares['computing']:.0f} % of the time, waited {rest:.0f} % and were away {shares['away']:.0f} %; they sent "
-        f"{messages:,} messages."
-    )
+    said: str = _WORDS["timeline"].format(record, *shares.values(), rest, whose=whose, messages=messages)
     if record.merged_within:
         said += f" What a node began within {record.merged_within:.3g} s is drawn as one, as long as all of it."
     return said
@@ -104,16 +100,9 @@ def _stale_words(record: NodeRecord, rows: list[dict[str, int]]) -> str:
     fresh = rows[0]["updates"] / total
     half = next(row for place, row in enumerate(rows) if 2 * sum(r["updates"] for r in rows[: place + 1]) >= total)
     last = [row for row in rows if row["updates"]][-1]
-    how = (
-        "counted while a node computed, over all other nodes"
-        if record.staleness.get("measured") == "computing"
-        else "counted by the node that it was sent to, when it came"
-    )
+    how = _WORDS["measured"]["computing" if record.staleness.get("measured") == "computing" else "sent"]
     few = f"{100 * fresh:.0f} % had a staleness of " + ("0" if rows[0]["to"] == 0 else f"at most {rows[0]['to']}")
-    return (
-        f"Staleness of updates of {record.run}: how many updates others made since an update's model was taken, {how}. "
-        f"Of {total:,} updates {few}, half had at most {half['to']}, and none more than {last['to']}."
-    )
+    return str(_WORDS["stale"].format(record.run, how, total, few, half["to"], last["to"]))
 
 
 def clips(record: NodeRecord, name: str) -> Figure | None:
@@ -132,11 +121,7 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
     layers = [band, line] if any(row["least"] != row["most"] for row in rows) else [line]
     first, last = rows[0], rows[-1]
     apart = f", between {last['least']:.3g} and {last['most']:.3g} over nodes" if len(layers) == 2 else ""
-    said = (
-        f"Clip bounds of {record.run}: the most length of an example's gradient, from {first['median']:.3g} to "
-        f"{last['median']:.3g} at virtual second {last['virtual_seconds']:.6g}{apart}. They follow what was released, "
-        "or a schedule of stages."
-    )
+    said = _WORDS["clips"].format(record.run, first["median"], last["median"], last["virtual_seconds"], apart)
     return Figure.of(name, f"Clip bounds of {record.run}", said, Shown.RELEASED, alt.layer(*layers), rows, 220)
 
 
@@ -329,10 +314,7 @@ def _notes(told: Sequence[NodeRecord], found: int) -> list[str]:
         elif not record.joined and len(record.nodes) > 1:
             said.append(f"Nobody is joined to anybody in {record.run}.")
         elif len(record.nodes) > MOST_NODES or record.joined > MOST_EDGES:
-            said.append(
-                f"{record.run} has {len(record.nodes):,} nodes and {record.joined:,} edges, too many to draw who "
-                "was joined to whom."
-            )
+            said.append(_WORDS["crowded"].format(record.run, len(record.nodes), record.joined))
     return said
 
 

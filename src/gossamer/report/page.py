@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import DataError
+from gossamer.errors import DataError, listed
 from gossamer.files import MOST_RECORDS, make_own_folder, read_text, words_beside, write_own
 from gossamer.report.curves import axes_of, curves
 from gossamer.report.drawing import (
@@ -357,8 +357,7 @@ def _bars(
         tooltip=[alt.Tooltip("of:N", title=of), alt.Tooltip("part:N", title="part"), shown],
     )
     said = [f"{of_}: {part}, " + (f"{100 * value:.3g} %" if form else f"{value:.4g}") for of_, part, value in parts]
-    more = f"; and {len(said) - _SAID} more" if len(said) > _SAID else ""
-    words = f"{title} ({unit}). {'; '.join(said[:_SAID])}{more}."
+    words = f"{title} ({unit}). {listed(said, _SAID, '; ')}."
     height = _HEIGHT * len({row["of"] for row in rows})
     yield Figure.of(f"party-{name}", title, words, Shown.PRIVATE, chart, rows, height)
 

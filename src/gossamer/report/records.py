@@ -69,7 +69,7 @@ class RunRecord:
     Attributes
     ----------
     name : str
-        Name of the folder; also what the run is called in a report.
+        What the run is called in a report: the name of the folder, or what a sweep or a price calls it.
     path : Path
         The folder.
     summary : dict
@@ -85,8 +85,9 @@ class RunRecord:
 
     @property
     def setting(self) -> str:
-        """Name of the folder without its seed: runs that share it differ in their seed alone."""
-        return self.name.removesuffix(f"-seed{self.summary.get('seed')}")
+        """The name without its seed: runs that share it differ in their seed alone."""
+        seed = self.summary.get("seed")
+        return self.name.removesuffix(f"-seed{seed}").removesuffix(f", seed {seed}")
 
     @property
     def interrupted(self) -> bool:

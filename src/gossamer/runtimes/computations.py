@@ -186,18 +186,6 @@ class Computations(LoopPart):
             running.task, running.ended = running.task.cut(running.steps(now)), True
             self._schedule(now, self._complete_round, name, (running.task.id, running.token))
 
-    def asked(self, name: str) -> int:
-        """Number of computations that take time which a node has asked for."""
-        return self._asked[name]
-
-    def ahead(self, name: str, further: int) -> float:
-        """Return the seconds that a step of the node's next computation takes, or of one ``further`` on."""
-        return self._speeds.ahead(self._numbers[name], self._asked[name] + 1 + further)
-
-    def completes(self, action: Action) -> bool:
-        """Whether what happens is that a computation is completed."""
-        return action == self._complete
-
     def pending(self, name: str) -> bool:
         """Whether a node waits for an answer."""
         return any(key[0] == name for waiting in (self._tickets, self._results, self._rounds) for key in waiting)

@@ -185,19 +185,6 @@ class Post(LoopPart):
         else:  # nothing is lost
             self._schedule(self._transmit(sender, to, size, now)[0], self._arrive, to, (sender, message))
 
-    def handed_on(self) -> None:
-        """Forget the message that was sent last: others deliver it."""
-        self.under_way -= 1
-
-    def taken_on(self) -> Action:
-        """Take on a message that was sent elsewhere; what happens when it arrives."""
-        self.under_way += 1
-        return self._arrive
-
-    def arrives(self, action: Action) -> bool:
-        """Whether what happens is that a message arrives."""
-        return action == self._arrive
-
     def leave(self, name: str) -> None:
         """Lose what comes to node ``name`` from now on."""
         self._away.add(name)

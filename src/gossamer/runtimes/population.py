@@ -278,7 +278,7 @@ class Population(Kept):
         return bool(self.tally[loop.SIZE] and self.tally[loop.UNDER_WAY] and waits)
 
     def advance(self, *, updates: int | None = None, seconds: float | None = None, one: bool = False) -> None:
-        """Let things happen, and not beyond the first place at which the caller looks; see `shards.Shards.advance`."""
+        """Let things happen, and not beyond the first place at which the caller looks, as `Simulator.advance`."""
         while len(self.heap) < self.tally[loop.SIZE] + 3:
             self.heap = np.concatenate([self.heap, np.zeros_like(self.heap)])
         counts, sides = self.tally, self.sides
@@ -339,9 +339,6 @@ class Population(Kept):
             if new := int(charged[nodes[0]] - self.noted[nodes[0]]):
                 yield [self.names[node] for node in nodes.tolist()], new
         self.noted[:] = charged
-
-    def gather(self) -> None:
-        """Nothing is elsewhere."""
 
     def stop(self, reason: str) -> None:
         """Tell every node that the run ends here."""

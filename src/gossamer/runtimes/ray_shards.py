@@ -1,7 +1,13 @@
-"""Shards of a simulation on Ray: an actor each, on this machine or on the machines of a cluster.
+"""Shards of what a simulation computes, on Ray: an actor each, on this machine or on the machines of a cluster.
 
-What shards are made of is put where Ray keeps objects, once, without the seed of the noise: each actor is told that by
-a call, which goes from process to process. An actor that is lost ends the run, which goes on from its checkpoint.
+One process has the run: its clock, nodes, ledgers and charges. What data sides are asked in one call of it, such as the
+gradients of all nodes that compute at that time, is dealt out to the shards, and comes back in its order. Samples and
+noise follow from the owner and the number of a charge, and a sum does not depend on what is computed beside it
+(`experiment.preparation.engines` refuses the runs in which it does), so all bytes are those of one process.
+
+What shards are made of is put where Ray keeps objects, once, without the seeds of samples and noise: each actor is told
+these by a call, which goes from process to process. An actor that is lost ends the run, which goes on from its
+checkpoint.
 
 Ray has no users: whoever reaches its ports, and has its token where it asks for one, reads all of it and runs code as
 whoever started it. So what is started here listens on the loopback interface alone and asks for a token, where Ray is
@@ -22,15 +28,17 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import chain, pairwise
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from gossamer.errors import CallerError, RunWarning, shortened
 from gossamer.extras import require
-from gossamer.runtimes.shards import Crew, Maker
+from gossamer.sides.sums import Inputs
 from gossamer.threads import available_cores, keep_to_this, replaced
 
 UNGUARDED = (
@@ -148,18 +156,61 @@ def _check(address: str) -> None:
     )
 
 
+Seeds = tuple[int, int | None]
+"""Seeds of a run's noise and of its samples, as `sides.home.Simulated` has them."""
+Maker = Callable[[Seeds], Sequence[Any]]
+"""Makes what computes for data sides, one object of a kind. It can be pickled, and knows no secret."""
+
+
+class Crew(ABC):
+    """A place for shards, which are asked together, wherever they are.
+
+    Attributes
+    ----------
+    shards : int
+        Number that each call is dealt out to.
+    """
+
+    shards: int
+
+    @abstractmethod
+    def start(self, maker: Maker, seeds: Seeds) -> None:
+        """Make the shards of a run.
+
+        Raises
+        ------
+        CallerError
+            If the place is not there.
+        """
+
+    @abstractmethod
+    def ask(self, kind: type, method: str, parts: Sequence[Sequence[Inputs]]) -> list[Sequence[Any]]:
+        """Call a method of what is of a ``kind``, on a shard for each of ``parts``; what they return, in order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the shards."""
+
+    def compute(self, together: Any, asked: Sequence[Inputs]) -> list[Any]:
+        """Return what ``together``, a method that computes for data sides, would return."""
+        nobody: Any = None  # who asks, and who answers, stays here
+        bare = [one._replace(ticket=one.ticket._replace(side=None), together=nobody) for one in asked]
+        places = [number * len(bare) // self.shards for number in range(self.shards + 1)]
+        parts = [bare[first:last] for first, last in pairwise(places) if first < last]
+        return [*chain.from_iterable(self.ask(type(together.__self__), together.__name__, parts))]
+
+
 class _Actor:
     """A process with one shard, which computes with one thread."""
 
-    def make(self, maker: Maker, seed: int, number: int) -> None:
+    def make(self, maker: Maker, seeds: Seeds) -> None:
         self._limits = threadpool_limits(1)
         keep_to_this()
-        self._shard = maker(seed, number)
+        self._own = {type(one): one for one in maker(seeds)}
         gc.freeze()
-        gc.set_threshold(100_000)  # in a run nearly everything stays, or goes when it is let go
 
-    def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(self._shard, method)(*arguments)
+    def call(self, kind: type, method: str, asked: Sequence[Inputs]) -> Any:
+        return getattr(self._own[kind], method)(asked)
 
 
 class RayShards(Crew):
@@ -168,13 +219,13 @@ class RayShards(Crew):
     Parameters
     ----------
     shards : int
-        Number of shards that the run's nodes are dealt out to.
+        Number of processes that a run's gradients and local trainings are dealt out to.
     """
 
     def __init__(self, shards: int) -> None:
         self.shards = shards
 
-    def start(self, maker: Maker, seed: int) -> None:
+    def start(self, maker: Maker, seeds: Seeds) -> None:
         with ExitStack() as stack:
             self._ray = ray = stack.enter_context(connected(max(available_cores(), self.shards)))
             if cluster() is not None:
@@ -183,14 +234,14 @@ class RayShards(Crew):
             self.actors = [actor.remote() for _ in range(self.shards)]
             for one in self.actors:
                 stack.callback(ray.kill, one)
-            self._found([one.make.remote(made, seed, number) for number, one in enumerate(self.actors)])
+            self._found([one.make.remote(made, seeds) for one in self.actors])
             self._stack = stack.pop_all()
 
     def close(self) -> None:
         self._stack.close()
 
-    def ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return self._found([one.call.remote(method, given) for one, given in zip(self.actors, arguments, strict=True)])
+    def ask(self, kind: type, method: str, parts: Sequence[Sequence[Inputs]]) -> list[Sequence[Any]]:
+        return self._found([one.call.remote(kind, method, part) for one, part in zip(self.actors, parts, strict=False)])
 
     def _found(self, asked: list[Any]) -> list[Any]:
         try:

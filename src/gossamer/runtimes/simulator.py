@@ -159,9 +159,6 @@ class Simulator(VirtualLoop):
         """Whether things go on and on without an update."""
         return self._idle > patience(len(self.nodes))
 
-    def gather(self) -> None:
-        """Nothing is elsewhere."""
-
     def advance(self, *, updates: int | None = None, seconds: float | None = None, one: bool = False) -> None:
         """Let some events happen, but not beyond an update; one where somebody looks at times, or waits for the end."""
         made = self.counters.updates

@@ -164,19 +164,12 @@ class Speeds:
     def __init__(self, settings: SpeedSettings, nodes: int, seed: int) -> None:
         self._settings, self._seed = settings, seed
         self._slowdown = settings.scenario.factors(nodes, seed)
-        self._ahead: dict[tuple[int, int], float] = {}
         self._base = _BASES[settings.name](settings, nodes, seed)
         self.starts = _starts(settings, nodes, seed)
 
     def seconds(self, node: int, number: int) -> float:
         """Virtual seconds that update ``number`` (from 1) of node ``node`` (from 0) takes."""
-        known = self._ahead.pop((node, number), None) if self._ahead else None
-        return self._base(node, number) * self._slowdown(node, number) if known is None else known
-
-    def ahead(self, node: int, number: int) -> float:
-        """The same for whoever looks ahead: what is drawn is kept until `seconds` is asked for it."""
-        found = self._ahead[node, number] = self.seconds(node, number)
-        return found
+        return self._base(node, number) * self._slowdown(node, number)
 
     def table(self) -> SpeedTable | None:
         """The same as numbers; None where they are read from a file, or a scenario draws by the update."""

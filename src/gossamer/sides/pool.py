@@ -94,6 +94,8 @@ class Pool(Kept):
         Data side of each party.
     home : Home
         World that they live in.
+    spread : callable
+        Has a method compute what data sides of one call ask it, here or elsewhere.
 
     Parameters
     ----------
@@ -105,6 +107,8 @@ class Pool(Kept):
         Owner of the ledger that counts the releases of a party that has none of its own, such as its unit.
     sums : Sums, optional
         Sums that the data sides compute with.
+    window : GradientWindow, optional
+        Window that answers for many of them together.
     """
 
     changing = ("sides",)
@@ -115,9 +119,12 @@ class Pool(Kept):
         opened: Mapping[str, Callable[[], Side]],
         counted_by: Mapping[str, str] | None = None,
         sums: Any = None,
+        window: GradientWindow | None = None,
     ) -> None:
         self.home, self._opened, self._counted_by, self.sums = home, opened, counted_by or {}, sums
+        self.window = window
         self.sides = {name: make() for name, make in opened.items()}
+        self.spread: Callable[[Any, Sequence[Inputs]], Sequence[Any]] = _here
 
     @property
     def ledgers(self) -> list[Ledger]:
@@ -174,7 +181,7 @@ class Pool(Kept):
             if (inputs := ticket.side.draw(ticket)) is not None:
                 groups.setdefault(inputs.together, {})[place] = inputs
         for together, asked in groups.items():
-            for place, found in zip(asked, together([*asked.values()]), strict=True):
+            for place, found in zip(asked, self.spread(together, [*asked.values()]), strict=True):
                 raws[place] = found
         return raws
 
@@ -208,6 +215,11 @@ class Pool(Kept):
         """Open the data side of ``name`` again, as its process does that was started again."""
         if name in self._opened:
             self.sides[name] = self._opened[name]()
+
+
+def _here(together: Any, asked: Sequence[Inputs]) -> Sequence[Any]:
+    found: Sequence[Any] = together(asked)
+    return found
 
 
 Machine = Callable[[str, Rule, Ledger | None, Home], Side]
@@ -257,7 +269,7 @@ def open_pool(
 
     charged = {name: plan.charges() for name, plan in plans.items()}
     counted_by = {owner: name for name, charges in charged.items() if charges is not None for owner in charges.owners}
-    return Pool(home, {name: partial(opened, name, plan) for name, plan in plans.items()}, counted_by, sums)
+    return Pool(home, {name: partial(opened, name, plan) for name, plan in plans.items()}, counted_by, sums, window)
 
 
 def _check_scopes(plans: Mapping[str, SidePlan], trust: Mapping[str, str]) -> None:

@@ -131,7 +131,6 @@ class Book(Noting, Kept):
         self._chain, self._laws, self._numbers = Chain(), dict[str, int](), dict[str, int]()
         self._begun = False
         self._new: list[Any] = []  # flat, five places a receipt: nothing for the collector of garbage to walk through
-        self._kinds: dict[Kind, Kind] = {}
         self._quoted: dict[str, str] = {}
         self._newest: tuple[Any, Any, Any] = None, None, None  # what the newest line is of,
         self._words = ""  # and what it says of that
@@ -139,11 +138,6 @@ class Book(Noting, Kept):
     def add(self, name: str, task: Any, receipt: Receipt) -> None:
         """Note what party ``name`` was charged for a ``task``."""
         self._new += (name, type(task), receipt, self.clock(), 1)
-
-    def told(self, name: str, query: type, receipt: Receipt, seconds: float) -> None:
-        """Note what another process has charged; its laws are copies, of which one is kept."""
-        kind = self._kinds.setdefault(receipt.kind, receipt.kind)
-        self._new += (name, query, receipt._replace(kind=kind), seconds, 1)
 
     def add_alike(self, names: list[str], count: int, query: type, receipt: Receipt) -> None:
         """Note as many charges of each of ``names``, who had as many before."""

@@ -70,7 +70,7 @@ class SampleRule(Rule):
         self._noise, self._sampling = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
         self._window, self._place, self._size = window, None, self.objective.size
         if window is not None and type(home.noise) is FloatNoise and not self._once and not shard.blank.size:
-            self._place = window.enter(shard.rows, self._sampling, self._noise)
+            self._place = window.enter(name, shard.rows, self._sampling, self._noise)
         self._newest: tuple[Query | None, GradientTerms | None, Due] = None, None, Due(None)
         for query in plan.queries():
             home.noise.provided(query, self.objective.size, lambda query=query: self._rounding(query), any_clip=True)  # type: ignore[misc]

@@ -82,6 +82,11 @@ class Parties(NamedTuple):
 class GradientWindow:
     """Gradients of all parties of a process, whose examples are rows of one training split.
 
+    Attributes
+    ----------
+    entered : list of (str, ndarray)
+        Parties that were taken in, in the order of their places, each with its rows.
+
     Parameters
     ----------
     sums : Together
@@ -90,7 +95,8 @@ class GradientWindow:
 
     def __init__(self, sums: Together) -> None:
         self._sums = sums
-        self._entered: list[tuple[IndexArray, Any, Any]] = []
+        self.entered: list[tuple[str, IndexArray]] = []
+        self._keys: list[tuple[Any, Any]] = []
         self._parties: Parties | None = None  # of all that have entered, once it is asked for
 
     @classmethod
@@ -99,13 +105,14 @@ class GradientWindow:
         quick = type(sums) is Together and sums.objective.dtype == np.float32 and sums.objective.size <= PART
         return cls(sums) if quick else None
 
-    def enter(self, rows: IndexArray, sampling: Any, noise: Any) -> int | None:
+    def enter(self, name: str, rows: IndexArray, sampling: Any, noise: Any) -> int | None:
         """Take in a party with its rows and numbers; its place. None if the numbers do not come from a seed."""
         if type(sampling) is not Stream or type(noise) is not Stream:
             return None
-        self._entered.append((rows, sampling.key, noise.key))
+        self.entered.append((name, rows))
+        self._keys.append((sampling.key, noise.key))
         self._parties = None
-        return len(self._entered) - 1
+        return len(self.entered) - 1
 
     def answers(self, asked: Sequence[Inputs]) -> list[SideAnswer]:
         """Draw, sum and release them: the answers, in order."""
@@ -128,7 +135,9 @@ class GradientWindow:
 
     def _all(self) -> Parties:
         if self._parties is None:
-            rows, sampling, noise = zip(*self._entered, strict=True)
+            rows, sampling, noise = zip(
+                *((own, *keys) for (_, own), keys in zip(self.entered, self._keys)), strict=True
+            )
             starts = np.concatenate(([0], np.cumsum([len(some) for some in rows])))
             self._parties = Parties(np.concatenate(rows, dtype=np.int64), starts, np.array(sampling), np.array(noise))
         return self._parties

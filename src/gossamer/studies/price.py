@@ -20,6 +20,7 @@ from gossamer.experiment.preparation.planning import asked_in
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import parse_spec
+from gossamer.files import words_beside
 from gossamer.objectives.score_words import commonest
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import PricePoint, price_figure
@@ -27,7 +28,6 @@ from gossamer.report.drawing import Figure
 from gossamer.studies.runs import Tell
 from gossamer.studies.study import (
     ACCURACY,
-    AREA,
     LOSS,
     Scores,
     Spec,
@@ -147,12 +147,8 @@ def _plain(experiment: Experiment) -> dict[str, Any]:
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 NOISY, CLEAN, ALONE, ONE_PLACE = "with-noise", "without-noise", "alone", "in-one-place"
 """Settings that are compared, as their folders are called."""
-CALLED: Mapping[str, str] = {
-    NOISY: "federation with noise",
-    CLEAN: "federation without noise",
-    ALONE: "each party alone",
-    ONE_PLACE: "all rows in one place",
-}
+_WORDS = words_beside(__file__)
+CALLED: Mapping[str, str] = _WORDS["called"]
 
 
 @dataclass(kw_only=True, repr=False)
@@ -200,6 +196,9 @@ class Price(Study):
             others["always the same"] = constants[0]
         delta = max(one.delta for one in self.scores.values() if one.delta is not None)
         return price_figure(next(iter(self.scores.values())).called, delta, self.points, others)
+
+    def called(self, setting: str) -> str:
+        return CALLED.get(setting, f"federation, {setting.replace('=', ' ')}")
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -312,12 +311,9 @@ def _sound_without_noise(experiment: Experiment) -> Experiment:
 def _private(experiment: Experiment) -> Experiment:
     """The experiment, if it has noise that something is proved of."""
     if not experiment.private:
-        raise SpecError(
-            "price compares a federation with and without noise, and this spec says privacy: none; give it a budget, "
-            "such as budget: {epsilon: 5, delta: 1.0e-5}, and leave privacy: none out"
-        )
+        raise SpecError(_WORDS["no_noise"])
     if not experiment.proved:
-        raise SpecError("nothing is proved of this spec's noise, so there is no epsilon to pay for; take another noise")
+        raise SpecError(_WORDS["nothing_proved"])
     return experiment.model_copy(update={"personalisation": None})
 
 
@@ -335,9 +331,9 @@ def _check_epsilons(epsilons: Sequence[float]) -> None:
 def in_words(price: Price) -> list[str]:
     """Return sentences, each about one part of the price, as far as its runs are finished."""
     scores = price.scores
-    said = [_protected(price), *price.diverged(_called)]
+    said = [_protected(price), *price.diverged()]
     if scores and not any(one.better for name, one in scores.items() if name != ALONE):
-        return [*said, _NO_MODEL.format(_saying(price))]
+        return [*said, _WORDS["no_model"].format(_saying(price))]
     if NOISY in scores and CLEAN in scores:
         said.append(f"Privacy {_priced(scores[NOISY], scores[CLEAN], 'costs')}: {_between(price, CLEAN, NOISY)}.")
         if not scores[NOISY].better:
@@ -351,12 +347,6 @@ def in_words(price: Price) -> list[str]:
         gained = _priced(scores[NOISY], scores[ALONE], "costs a party", "gains a party")
         said.append(f"Joining, with noise, {gained}: {_between(price, ALONE, NOISY)}.")
     return said
-
-
-_NO_MODEL = (
-    "No model here, with noise or without, is better than {}, so these scores price nothing: train longer, at other "
-    "rates, or with other features, and ask again."
-)
 
 
 def _saying(price: Price) -> str:
@@ -374,18 +364,11 @@ def rows(price: Price) -> list[tuple[str, ...]]:
     found = [("", *(kind if name == "score" else name for name in columns))]
     for name, one in scores.items():
         figures = one.figures()
-        found.append((_called(name), *(figures.get(column, "-") for column in columns)))
+        found.append((price.called(name), *(figures.get(column, "-") for column in columns)))
     return found
 
 
-def _called(name: str) -> str:
-    return CALLED.get(name, f"federation, {name.replace('=', ' ')}")
-
-
-PRIVATE = (
-    "Scores are of test examples, which no guarantee covers, and the models of runs without noise tell of the training "
-    "examples: keep the folder to yourself."
-)
+PRIVATE: str = _WORDS["private"]
 
 
 def _protected(price: Price) -> str:
@@ -404,7 +387,7 @@ def _priced(here: Scores, there: Scores, worse: str, better: str | None = None) 
     if lost is None:
         return "cannot be priced in scores, since a run has none"
     if lost <= 0 and better is None:
-        return f"{worse} no {_CALLED[here.kind]} that these test rows show{_over_seeds(here, there)}"
+        return f"{worse} no {_WORDS['scores'][here.kind]} that these test rows show{_over_seeds(here, there)}"
     if lost < 0:
         return f"{better} {_amount(here, -lost)}{_doubt(there, here, -lost)}"
     return f"{worse} {_amount(here, lost)}{_doubt(here, there, lost)}"
@@ -418,15 +401,12 @@ def _lost(worse: Scores, better: Scores) -> float | None:
 
 
 def _amount(one: Scores, lost: float) -> str:
-    what = "points of accuracy" if one.kind == ACCURACY else f"of {_CALLED[one.kind]}"
+    what = "points of accuracy" if one.kind == ACCURACY else f"of {_WORDS['scores'][one.kind]}"
     return f"{_figure(one, lost)} {what}"
 
 
 def _figure(one: Scores, lost: float) -> str:
     return f"{100 * lost:.1f}" if one.kind == ACCURACY else f"{lost:.3g}"
-
-
-_CALLED = {AREA: "area under the ROC curve", ACCURACY: "accuracy", LOSS: "test loss"}
 
 
 def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
@@ -471,7 +451,7 @@ def _doubt(one: Scores, other: Scores, lost: float) -> str:
 
 
 def _between(price: Price, first: str, second: str) -> str:
-    return ", and ".join(f"{_scored(price.scores[one])} {_WITH[one]}" for one in (first, second))
+    return ", and ".join(f"{_scored(price.scores[one])} {_WORDS['with'][one]}" for one in (first, second))
 
 
 def _scored(one: Scores) -> str:
@@ -479,14 +459,6 @@ def _scored(one: Scores) -> str:
     figures = one.figures()
     within = f" ({figures['95 %']})" if one.interval is not None and not fit else ""
     return f"{figures['score']}{fit}{within}"
-
-
-_WITH = {
-    ONE_PLACE: "with all rows in one place",
-    CLEAN: "as a federation without noise",
-    NOISY: "as a federation with noise",
-    ALONE: "with its own rows alone",
-}
 
 
 def _resources(more: Scores, less: Scores) -> str:

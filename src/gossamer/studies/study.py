@@ -23,7 +23,7 @@ from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
 from gossamer.report.privacy import added
-from gossamer.report.records import read_records
+from gossamer.report.records import read_record
 from gossamer.studies.runs import StudyRun, Tell, Workers, each_seed, workers_of
 from gossamer.version import __version__
 
@@ -161,7 +161,7 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
     metrics = [summary["metrics"] for summary in summaries]
     common = shared or all(summary["nodes"] == 1 for summary in summaries)
     judged = [summary.get("scores", {}) for summary in summaries]
-    areas = [None if one.get("by_class") else _value(one, AREA) if shared else _own(one) for one in judged]
+    areas = [_area(one, shared) for one in judged]
     kind = ACCURACY if all("test_accuracy" in row for row in metrics) else LOSS
     name = f"mean_model_test_{kind}" if shared else f"test_{kind}"
     values = [row.get(name) for row in metrics]
@@ -191,15 +191,10 @@ _JUDGED_BY = {AREA: "auroc", ACCURACY: "accuracy", LOSS: "r2"}
 """Figure by which a model is held against a constant."""
 
 
-def _value(found: Mapping[str, Any], name: str) -> float | None:
-    value: float | None = found.get("figures", {}).get(name, {}).get("value")
-    return value
-
-
-def _own(found: Mapping[str, Any]) -> float | None:
-    """Mean area under the ROC curve of nodes' own models."""
-    value: float | None = found.get("nodes", {}).get(AREA)
-    return value
+def _area(scores: Mapping[str, Any], shared: bool) -> float | None:
+    """Area under the ROC curve of two classes: of the run's model where it is ``shared``, or nodes' own mean."""
+    found = scores.get("figures", {}).get(AREA, {}).get("value") if shared else scores.get("nodes", {}).get(AREA)
+    return None if scores.get("by_class") else found
 
 
 def _spread(values: Any) -> Spread:
@@ -262,8 +257,6 @@ class Study(ABC):
         Whether somebody has the run's model, by setting.
     errors : dict of Path to str
         Reasons why runs failed, by folder.
-    done : set of Path
-        Folders of runs that `make` has nothing more to do with.
     scores : dict of str to Scores
         Scores of the finished runs, by setting, once they are made; without settings none of whose runs is finished.
     """
@@ -275,7 +268,6 @@ class Study(ABC):
     runs: list[StudyRun]
     shared: dict[str, bool]
     errors: dict[Path, str] = field(default_factory=dict)
-    done: set[Path] = field(default_factory=set)
     scores: dict[str, Scores] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -284,7 +276,8 @@ class Study(ABC):
             name: (one.called, *map(one.figures().get, ("score", "+-", "epsilon"))) for name, one in self.scores.items()
         }
         said = [
-            f"  {name}: {what} {mean} +- {off}, epsilon {proved}" for name, (what, mean, off, proved) in figures.items()
+            f"  {self.called(name)}: {what} {mean} +- {off}, epsilon {proved}"
+            for name, (what, mean, off, proved) in figures.items()
         ]
         head = f"{type(self).__name__} in {self.out}, {len(self.finished)} of {counted(len(self.runs), 'run')} finished"
         return "\n".join([head, *said])
@@ -292,6 +285,10 @@ class Study(ABC):
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as in the `FILE`."""
+
+    @abstractmethod
+    def called(self, setting: str) -> str:
+        """Name of a setting for people, by its name in names of folders."""
 
     def made_by(self, engine: str, jobs: int | None, tell: Tell) -> Self:
         """Have all runs made; see `sweep`."""
@@ -317,20 +314,15 @@ class Study(ABC):
         write_own(self.out / self.FILE, to_json({"gossamer": __version__, **self.as_dict()}, indent=2) + "\n")
 
     def _make(self, workers: Workers, tell: Tell) -> None:
-        self.done |= {one.folder for one in self.runs if one.finished}
-        if self.done:
-            tell(f"finished before: {len(self.done)} of {counted(len(self.runs), 'run')}")
-        missing = {one.number: one for one in self.runs if one.folder not in self.done}
-        for outcome in workers.outcomes([*missing.values()], tell):
+        missing = {one.number: one for one in self.runs if not one.finished}
+        if before := len(self.runs) - len(missing):
+            tell(f"finished before: {before} of {counted(len(self.runs), 'run')}")
+        for done, outcome in enumerate(workers.outcomes([*missing.values()], tell), before + 1):
             one = missing[outcome.number]
-            self.done.add(one.folder)
             if outcome.error:
                 self.errors[one.folder] = outcome.error
             said = f"failed: {outcome.error}" if outcome.error else self._said(one)
-            tell(
-                f"{len(self.done)} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} "
-                f"({outcome.seconds:.1f} s)"
-            )
+            tell(f"{done} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} ({outcome.seconds:.1f} s)")
 
     @property
     def finished(self) -> list[StudyRun]:
@@ -349,10 +341,10 @@ class Study(ABC):
         epsilon, delta = (added([one[key] for one in released]) for key in ("epsilon", "delta"))
         return f"{said}, to epsilon {rounded_up(epsilon)} at delta {rounded_up(delta, 3)}."
 
-    def diverged(self, called: Callable[[str], str] = str) -> list[str]:
+    def diverged(self) -> list[str]:
         """A line on settings some of whose runs ended worse than they began."""
         found = {name: (one.statuses.count("diverged"), len(one.statuses)) for name, one in self.scores.items()}
-        named = "; ".join(f"{called(name)} ({many} of {runs})" for name, (many, runs) in found.items() if many)
+        named = "; ".join(f"{self.called(name)} ({many} of {runs})" for name, (many, runs) in found.items() if many)
         what = "Diverged, with a larger loss than at the beginning, or none"
         return [f"{what}: {named}. Lower the learning rate or the noise."] if named else []
 
@@ -364,18 +356,21 @@ class Study(ABC):
         DataError
             If no run is finished, or the packages that draw it are not installed.
         """
-        folders = [one.folder for one in self.finished]
-        if not folders:
+        names = {one.folder: self._named(one) for one in self.finished}
+        if not names:
             raise DataError(f"{self.out}: no run is finished, so there is nothing to report")
-        return write_report(read_records(folders), self.out, before=before)
+        return write_report([read_record(*one) for one in names.items()], self.out, before=before)
 
     def described(self) -> list[dict[str, Any]]:
         """Every run as plain data, with its folder's name and why it failed."""
         return [
-            {"setting": one.setting, "seed": one.seed, "folder": one.folder.name}
+            {"setting": one.setting, "seed": one.seed, "folder": one.folder.name, "called": self._named(one)}
             | ({"error": self.errors[one.folder]} if one.folder in self.errors else {})
             for one in self.runs
         ]
+
+    def _named(self, run: StudyRun) -> str:
+        return f"{self.called(run.setting)}, seed {run.seed}"
 
     def _scores(self, runs: Sequence[StudyRun]) -> Scores:
         return scores_of([one.summary() for one in runs], shared=self.shared[runs[0].setting])

@@ -51,6 +51,15 @@ class Setting:
         """The combination as ``--set`` takes it."""
         return [f"{key}={value}" for key, value in self.given.items()]
 
+    @property
+    def title(self) -> str:
+        """The labels in a line; values that are no words stand beside the last part of their key."""
+        said = []
+        for key, label in self.labels.items():
+            bare = label == self.given[key] and not isinstance(load_yaml(label), str)
+            said.append(f"{key.rpartition('.')[2].replace('_', ' ')} {label}" if bare else label)
+        return ", ".join(said) or self.name
+
 
 def read_grid(texts: Sequence[str], option: str = "--grid") -> dict[str, list[str]]:
     """Values by key, from texts such as ``algorithm.batch_size=8,32`` that an ``option`` was given.
@@ -209,6 +218,9 @@ class Sweep(Study):
     settings: list[Setting] = field(default_factory=list)
     axes: Axes | None = None
     baseline: tuple[str, str] | None = None
+
+    def called(self, setting: str) -> str:
+        return next(one.title for one in self.settings if one.name == setting)
 
     def publish(self) -> None:
         """Write tables and the figure, if one is asked for, into the folder."""

@@ -27,7 +27,7 @@ from gossamer.protocol.effects import Reject, Release, Send
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.messages import Message, decode_message, encode_message, encoded_size, message
-from gossamer.protocol.node import Node, state_of
+from gossamer.protocol.node import Node, restore_state, state_of
 from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep, read_steps, replay, write_step
 from gossamer.randomness import stream
@@ -237,6 +237,20 @@ class AlgorithmContract:
         file.seek(0)
         assert (found := replay(read_steps(file), self.nodes())) is None, f"expected the trace's own effects: {found}"
 
+    def test_all_that_changes_is_in_the_state(self) -> None:
+        """Two sets of nodes side by side, and one that has its states from the middle on, do the same."""
+        sets, steps = [self.nodes(), self.nodes()], self.steps(WORLDS["uneven"])
+        for place, step in enumerate(steps):
+            if place == len(steps) // 2:
+                sets.append(self.nodes())
+                for name, node in sets[-1].items():
+                    restore_state(node, decode(encode(state_of(sets[0][name]))))
+            effects = [encode(nodes[step.node].handle(step.event, step.now)) for nodes in sets]
+            assert {*effects} == {encode([*step.effects])}, (
+                f"expected effects of {step.node} on {type(step.event).__name__} that follow from its state alone: "
+                "something else changes, such as an attribute of the node or its class, or a global name"
+            )
+
     def test_the_schedule_does_not_depend_on_values(self, world: World) -> None:
         """With nothing in their vectors, the same nodes see the same kinds of events at the same times."""
 
@@ -327,12 +341,7 @@ class AlgorithmContract:
         for step in self.steps(WORLDS["uneven"]):
             if isinstance(step.event, Received):
                 node, event = nodes[step.node], step.event
-                for bad in (
-                    np.full(SIZE, np.nan),
-                    np.full(SIZE, 1e200),
-                    np.zeros(SIZE + 2),
-                    np.zeros(SIZE, np.float32),
-                ):
+                for bad in _BAD:
                     spoilt = _spoilt(event.message, bad)
                     if spoilt != event.message:
                         refused = _refuses(node, Received(event.sender, spoilt), step.now, bad)
@@ -357,6 +366,9 @@ class AlgorithmContract:
         world = World(SpeedSettings(), LOSSY.model_copy(update={"silence": 4.0}), faults)
         simulator, _ = self.run(world)
         assert not (left := {*simulator.nodes} - {*simulator.finished}), f"expected all to finish, not {left}"
+
+
+_BAD = (np.full(SIZE, np.nan), np.full(SIZE, 1e200), np.zeros(SIZE + 2), np.zeros(SIZE, np.float32))
 
 
 def _refuses(node: Node, event: Received, now: float, bad: np.ndarray[Any, Any]) -> bool:

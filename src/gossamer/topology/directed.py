@@ -21,12 +21,12 @@ from pydantic import Field
 from scipy.sparse import csgraph
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import TopologyError
-from gossamer.topology.graphs import Names, both_ways
+from gossamer.errors import TopologyError, listed
+from gossamer.topology.graphs import Names, both_ways, label
 from gossamer.topology.kinds import OwnTopology, circulant, read_edges
 
-_LISTED = 5
-"""Most nodes that an error message names."""
+_LISTED = 20
+"""Most nodes of a kind that an error message names."""
 
 
 def require_strongly_connected(nodes: int, steps: Sequence[IndexArray], names: Sequence[str] | None) -> None:
@@ -42,22 +42,25 @@ def require_strongly_connected(nodes: int, steps: Sequence[IndexArray], names: S
     count, groups = csgraph.connected_components(matrix, directed=True, connection="strong")
     if count == 1:
         return
-    largest = np.bincount(groups).argmax()
-    apart, among = np.flatnonzero(groups != largest), int(np.flatnonzero(groups == largest)[0])
-    called = str if names is None else names.__getitem__
-    told = []
-    for node in apart[:_LISTED].tolist():
-        lack = {
-            (True, True): f"has no way to {called(among)} and back",
-            (True, False): "hears from nobody",
-            (False, True): "sends to nobody",
-            (False, False): "is left out of every step",
-        }[bool((arcs[:, 0] == node).any()), bool((arcs[:, 1] == node).any())]
-        told.append(f"{called(node)} {lack}")
-    more = f", and {len(apart) - _LISTED} more" if len(apart) > _LISTED else ""
+    largest = int(np.bincount(groups).argmax())
+    inside = np.flatnonzero(groups == largest)
+    # Without any circle all nodes are apart.
+    way = f"from {{}} to {label(int(inside[0]), names)} and back" if inside[1:].size else "back to {}"
+    sends, hears = (np.bincount(ends, minlength=nodes) > 0 for ends in arcs.T)
+    lacks = {
+        f"no way leads {way}": sends & hears & ((groups != largest) | (inside.size == 1)),
+        "nobody sends to {}": sends & ~hears,
+        "nobody hears {}": hears & ~sends,
+        "no step has {}": ~sends & ~hears,
+    }
+    told = [
+        lack.replace("{}", listed([label(node, names) for node in np.flatnonzero(of).tolist()], _LISTED))
+        for lack, of in lacks.items()
+        if of.any()
+    ]
     raise TopologyError(
-        f"a directed graph must be strongly connected, over all its steps together; {', '.join(told)}{more}: add arcs "
-        "to and from them"
+        f"a directed graph must be strongly connected, over all its steps together; {'; '.join(told)}: add arcs to and "
+        "from them"
     )
 
 

@@ -13,12 +13,9 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import TopologyError
+from gossamer.errors import TopologyError, listed
 
 Names = Sequence[str] | None
-
-_LISTED = 5
-"""How many components or nodes an error message lists before it gives a number instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +141,9 @@ def require_connected(graph: Graph, names: Names = None, *, advice: str = "add e
     if graph.connected:
         return
     components, members, sizes = np.unique(graph.components, return_index=True, return_counts=True)
-    order = np.argsort(-sizes, kind="stable")[:_LISTED]
-    listed = ", ".join(f"{sizes[c]} with node {label(int(members[c]), names)}" for c in order)
-    more = f", and {len(components) - _LISTED} more" if len(components) > _LISTED else ""
-    raise TopologyError(
-        f"the graph must be connected, found {len(components)} components, of sizes {listed}{more}: {advice}"
-    )
+    order = np.argsort(-sizes, kind="stable")
+    found = listed([f"{sizes[c]} with node {label(int(members[c]), names)}" for c in order])
+    raise TopologyError(f"the graph must be connected, found {len(components)} components, of sizes {found}: {advice}")
 
 
 _NAMED = 10

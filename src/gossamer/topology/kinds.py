@@ -12,10 +12,11 @@ from pydantic import Field
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import TopologyError
-from gossamer.files import read_text
+from gossamer.files import read_text, words_beside
 from gossamer.section import Section
 from gossamer.topology.graphs import Graph, Names
 
+_WORDS = words_beside(__file__)
 _DRAWS = 20
 """Most draws of a random graph, because those before were not connected."""
 
@@ -61,10 +62,7 @@ def circulant(nodes: int, offsets: Iterable[int]) -> IndexArray:
 
 def _require_affordable(name: str, edges: int) -> None:
     if edges > _MOST_EDGES:
-        raise TopologyError(
-            f"a topology holds at most {_MOST_EDGES:,} edges, found {edges:,} for {name}: "
-            f"use fewer nodes or a sparser topology such as exponential"
-        )
+        raise TopologyError(_WORDS["edges"].format(_MOST_EDGES, edges, name))
 
 
 class Ring(OwnTopology):
@@ -147,10 +145,7 @@ def _most_square(nodes: int) -> int:
     """The largest divisor of ``nodes`` up to its square root; a prime above 3 is refused."""
     rows = next(rows for rows in range(math.isqrt(nodes), 0, -1) if nodes % rows == 0)
     if rows == 1 and nodes > 3:
-        raise TopologyError(
-            f"a grid of {nodes} nodes, a prime number, is only a line: "
-            f"use {nodes - 1} or {nodes + 1} nodes, topology line, or set rows: 1"
-        )
+        raise TopologyError(_WORDS["prime"].format(nodes, nodes - 1, nodes + 1))
     return rows
 
 
@@ -163,10 +158,7 @@ class Regular(_RandomTopology):
     def edges(self, nodes: int, generator: np.random.Generator) -> IndexArray:
         degree = self.degree
         if degree >= nodes or nodes * degree % 2:
-            raise TopologyError(
-                f"a regular graph needs degree < nodes and an even nodes * degree, found degree {degree} and {nodes} "
-                "nodes"
-            )
+            raise TopologyError(_WORDS["degree"].format(degree, nodes))
         if degree == 2:
             # A connected one is a single cycle, which a random 2-regular graph of many nodes almost never is.
             return generator.permutation(nodes)[circulant(nodes, [1])]

@@ -33,6 +33,7 @@ from gossamer.errors import (
     counted,
     did_you_mean,
     failing_as,
+    listed,
     require_counts,
 )
 from gossamer.extras import install_line
@@ -651,15 +652,13 @@ def _path(place: Any, what: str) -> Path:
 
 
 def _clipped(outside: Mapping[str, int], rows: int) -> str:
-    most = ", ".join(f"{name} ({number:,})" for name, number in list(outside.items())[:_NAMED])
-    more = f" and {len(outside) - _NAMED} more columns" if len(outside) > _NAMED else ""
+    columns = listed([f"{name} ({number:,})" for name, number in outside.items()])
     return (
         "values outside of their column's range were taken for its end, in so many of "
-        f"{counted(rows, 'row', form=',')}: {most}{more}; a model knows nothing beyond"
+        f"{counted(rows, 'row', form=',')}: {columns}; a model knows nothing beyond"
     )
 
 
-_NAMED = 5
 """Most columns that a warning lists."""
 
 

@@ -1,27 +1,25 @@
 """Check a privacy guarantee from receipts: python gossamer_verify.py RESULTS|RECEIPTS [GUARANTEE]
 
-It shares no code with the library, and ends with 0 if what is promised of the parties in them follows, 1 if it does
-not, 2 if a file cannot be read. 1. Are the receipts whole? s_0 is 32 zero bytes, s_(i+1) the SHA-256 of s_i and line
-i's SHA-256. Each line has 16 digits of s_i, the last all, signed if the first names a key; the one before has that of
-the guarantee. 2. Did each party keep to its plan? All of it counts. 3. What follows, for the unit and observer named? A
-release is dominated by a pair (P, Q) of laws, and pairs compose (Zhu, Dong, Wang, AISTATS 2022); N(m) has variance 1.
-   one    Poisson sample of rate q; an example comes or goes, m = C/sd   (1-q) N(0) + q N(m) and N(0); turned, too
-   both   Poisson sample of rate q; one is replaced, m = C/sd            the same and (1-q) N(0) + q N(-m)
-   fixed  so many of all, the share q; one is replaced, m = 2 C/sd       losses > 0 as of `one`, losses < 0 its mirror
-          (Balle, Barthe, Gaboardi, NeurIPS 2018, theorem 9: H(e) = q H_N(log(1 + (exp(e)-1)/q)), and its derivative);
-          of sums clipped as a whole, any two at most C apart (BallGaussian), m = C/sd, on Poisson samples, too
-   q = 1  all examples, m = C/sd or 2 C/sd: N(m) and N(0); and a whole stream of normal noise B z, B K the matrix of
-          ones, each update moved by D at most: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
-   Losses log(P/Q) go on a lattice of step h: P's mass between a and a + h to both, so P's and Q's masses stay, which
-   only raises H ("connect the dots", Doroshenko et al., PoPETs 2022); above the last point it is infinite, below the
-   first it is that. L is the sum of losses, M(z) = E exp(z L), t > 0: exp(t e) delta(e), e = j h, has the transform
-   M(z) K(z), z = t - i s, K = x (1-y)/((1-x)(1-x y)), x = exp(-z h), y = exp(-h). N frequencies give it summed over j
-   that agree modulo N; no term is negative, so it is an upper bound whatever t, h and N. Rounding of sums is added."""
+It ends with 0 if what is promised of the parties in them follows, 1 if not, 2 if a file cannot be read. Receipts are a
+chain by SHA-256; each party's whole plan counts. A release is dominated by a pair (P, Q) of laws, and pairs compose
+(Zhu, Dong, Wang, AISTATS 2022). N(m) has variance 1, C is the clip, K of a person's r examples are in a sample.
+   one    Poisson sample of rate q, m = C/sd, K binomial; they come or go (Ganesh, 2024): N(K m) and N(0), and turned
+   both   the same, they are replaced: N(K m) and N(-K m)
+   fixed  the share q of all; one is replaced, m = 2 C/sd: losses > 0 as of `one`, losses < 0 mirrored (Balle, Barthe,
+          Gaboardi, NeurIPS 2018, theorem 9); sums clipped as a whole (BallGaussian): m = C/sd, and q that of any K > 0
+   q = 1  all examples, m = C/sd or 2 C/sd: N(r m) and N(0); sd^2 adds up over parties in a sum; and a whole stream of
+          normal noise B z, B K the matrix of ones, updates moved by D: m = D |K 1|/sd (Denisov et al., NeurIPS 2022)
+   Losses log(P/Q) of pieces of outputs go on a lattice of step h, P's mass to both sides, so that P's and Q's masses
+   stay, which only raises H ("connect the dots", Doroshenko et al., PoPETs 2022). L is the sum of losses, M(z) =
+   E exp(z L), t > 0: exp(t e) delta(e), e = j h, has the transform M(z) K(z), z = t - i s, x = exp(-z h), y = exp(-h),
+   K = x (1-y)/((1-x)(1-x y)). N frequencies give it summed over j equal modulo N: an upper bound for all t, h, N"""
 
 import json
 import math
+import re
 import sys
 from collections import Counter
+from functools import lru_cache, reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,21 +27,23 @@ from typing import Any
 import numpy as np
 from scipy.fft import irfft, rfft
 from scipy.optimize import bisect
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import binom, log_ndtr, ndtr, ndtri
 
 CHAIN, FORMAT, TAIL, LEAST = 3, 2, 1e-30, 1e-10  # of files; infinite losses; errors of the tests that mu is about
 SLACK = {"epsilon": 1e-3, "mu": 1e-2, "best_guess": 1e-4}  # relative, between two computations
 SIGNED = b"t\x03\0\0\0s\x08\0\0\0gossamers\x08\0\0\0receiptsb \0\0\0"  # before the head that a party's key signs
-WIRES, HELD = ", malicious ones included, and anyone on the wires", "held-out example of a node's shard"
+WIRES, NODE = ", malicious ones included, and anyone on the wires", "example of a node's shard"
+WHOEVER, HELD = "whoever sees the released histograms, all other nodes included, malicious ones too", "held-out " + NODE
+SUM = re.compile("whoever sees the sum of all histograms, and up to ([0-9]+) of the ([0-9]+) parties together with it")
 P, Y = 2**255 - 19, 2707385501144840649318225287225658788936804267575313519463743609750303402022
 EASY = {0, 1, P - 1, Y, P - Y}  # modulo P, coordinates of the keys of low order, by which anybody signs
 CARD = {"gossamer", "mechanism", "registry", "software"}
 CHECKED = ["unit", "observer", "delta", "neighboring_relation", "rows_per_person", "run", "party"]
 ENTRY = {*CHECKED, *SLACK, "assumptions", "privacy", "profile", "proof", "remarks", "would_be"}
 PROTECTED = {  # by observer, whose words say how data leave: from nodes, from units, or through a trusted server
-    "whoever sees the released histograms, all other nodes included, malicious ones too": HELD,
-    "all other nodes together" + WIRES: "example of a node's shard",
-    "whoever sees all models of a node, all other nodes together included": "example of a node's shard",
+    WHOEVER: HELD,
+    "all other nodes together" + WIRES: NODE,
+    "whoever sees all models of a node, all other nodes together included": NODE,
     "the server and all other clients together" + WIRES: "client with all of its data",
     "all other clients together" + WIRES + ", but not the trusted server": "client with all of its data",
     "all other clients together, malicious ones included, and whoever sees what is released, but neither the trusted "
@@ -52,7 +52,7 @@ PROTECTED = {  # by observer, whose words say how data leave: from nodes, from u
     "other units and agents: all other units together, malicious ones included, anyone on the wires between, and the "
     "other agents of the agent's own unit": "agent",
 }
-Pair = tuple[str, float, float]
+Pair = tuple[str, float, float, int]
 Found = dict[str, Any]
 
 
@@ -78,44 +78,35 @@ def once(pairs: list[tuple[str, Any]]) -> Found:  # of two values of a key each 
 DECODER = json.JSONDecoder(parse_int=sound, parse_float=sound, parse_constant=sound, object_pairs_hook=once)
 
 
-def tails(pair: Pair, back: bool, x: Any) -> tuple[Any, Any]:  # P, Q(log(P/Q) > x), x >= 0; if ``back`` turned round
-    shape, q, m = pair
-    with np.errstate(divide="ignore"):
-        if shape == "both":  # the loss is x at the output log(u)/m, u = exp(x/2) exp(asinh(k sinh(x/2)))
-            a = m * m / 2 + np.log1p(-q) - math.log(q) + x / 2 + np.log(-np.expm1(-x) / 2)
-            o = (x / 2 + np.logaddexp(a, np.logaddexp(2 * a, 0) / 2)) / m
-            return (1 - q) * ndtr(-o) + q * ndtr(m - o), (1 - q) * ndtr(-o) + q * ndtr(-m - o)
-        if shape == "one" and back and q < 1:  # of all examples, both directions are one
-            o = np.log(np.maximum(1 + np.expm1(-x) / q, 0)) / m + m / 2
-            return ndtr(o), (1 - q) * ndtr(o) + q * ndtr(o - m)
-    return (1 - q) * ndtr(-(o := np.log1p(np.expm1(x) / q) / m + m / 2)) + q * ndtr(m - o), ndtr(-o)
-
-
-def highest(pair: Pair, back: bool) -> float:  # a loss that is exceeded with probability `TAIL` at most
-    losses = np.geomspace(1e-9, 600, 2000)
-    for loss in losses[tails(pair, back, losses)[0] <= TAIL]:
-        return float(loss)
-    raise ArithmeticError("there is next to no noise")
+@lru_cache(32)
+def pieces(pair: Pair, back: bool) -> Any:  # of outputs: least and largest loss, P's and Q's mass; or Q's and P's
+    (shape, q, m, rows), masses, loss = pair, list[Any](), np.zeros(1)
+    o, k, n = m / 2 + (12 + rows * m) * np.linspace(-1, 1, 2**16 + 1), np.arange(rows + 1), 2**15
+    chances = binom(rows, k) * q**k * (1 - q) ** (rows - k)
+    for sign, shift in ((1, m), (-1, -m * (shape == "both"))):  # a mixture, its masses and density over that of N(0)
+        laws = [(chance, number * shift) for number, chance in enumerate(chances) if chance > 0]
+        masses += [sum(w * np.where((z := o - c)[1:] > 0, -np.diff(ndtr(-z)), np.diff(ndtr(z))) for w, c in laws)]
+        loss = loss + sign * reduce(np.logaddexp, (math.log(w) + o * c - c * c / 2 for w, c in laws))
+    p, r = masses
+    if shape == "fixed":
+        loss, p, r = np.append(-loss[:n:-1], loss[n:]), np.append(r[n:][::-1], p[n:]), np.append(p[n:][::-1], r[n:])
+    seen = (np.cumsum(p[::-1])[::-1] > TAIL) & (np.cumsum(r) > TAIL)
+    low, high, p, r = loss[:-1][seen], loss[1:][seen], p[seen], r[seen]
+    return (-high, -low, r, p) if back else (low, high, p, r)
 
 
 def tilt(pair: Pair, back: bool, h: float, t: float) -> Any:  # masses, times exp(t loss), the first step, moments
-    sides = []
-    for way in (back, not back):  # losses above 0, and below it: turned round, where Q has exp(-loss) of P's mass
-        x = h * np.arange(max(1, math.ceil(highest(pair, way) / h)) + 1)
-        p, q = tails(pair, way, x)
-        inside = p[:-1] - p[1:]
-        far = np.clip((inside - (q[:-1] - q[1:]) * np.exp(x[:-1]) + 1e-15 * p[:-1]) / -math.expm1(-h), 0, inside)
-        sides.append((np.append(inside - far, 0) + np.append(0, far), p[-1]))
-    (above, over), (below, _) = sides
-    n, x = below.size - 1, h * np.arange(1 - below.size, above.size)
-    mass = np.append(below[:0:-1] * np.exp(x[:n]), above)
-    mass[n] = max(mass[n] + 1 - mass.sum() - over, 0)
-    weight = mass * np.exp(t * x) / (total := mass @ np.exp(t * x))
-    return weight, -n, np.array([math.log(total), weight @ x, weight @ (x - weight @ x) ** 2])
+    low, high, p, q = pieces(pair, back)
+    left, right = np.floor(low / h).astype(int), np.floor(high / h).astype(int) + 1
+    far = np.clip((p - q * np.exp(h * left) + 1e-12 * p) / -np.expm1(h * (left - right)), 0, p)
+    mass = np.bincount(np.append(left, right) - (first := left.min()), np.append(p - far, far))
+    mass[-first] += max(1 - mass.sum(), 0)
+    weight = mass * np.exp(t * (x := h * (np.arange(mass.size) + first)))
+    weight /= (total := weight.sum())
+    return weight, first, np.array([math.log(total), weight @ x, weight @ (x - weight @ x) ** 2])
 
 
-def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, steps: Any) -> Any:
-    """Upper bounds of delta at the losses h ``steps``, tight near the one that ``t`` belongs to."""
+def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, steps: Any) -> Any:  # of delta, from above
     log, releases, spectrum = 0.0, sum(laws.values()), np.zeros(size // 2 + 1, complex)
     for pair, count in laws.items():
         weight, first, moments = tilt(pair, back, h, t)
@@ -129,7 +120,7 @@ def bounds(laws: dict[Pair, int], back: bool, h: float, size: int, t: float, ste
 
 
 def tilts(laws: dict[Pair, int], back: bool, delta: float) -> Any:  # t, width, deviation, Markov's bound of epsilon
-    top, t, ahead, depth = max(highest(pair, way) for pair in laws for way in (back, not back)), 0.0, 0.0, 0.0
+    top, t, ahead, depth = max(np.abs(pieces(pair, False)[:2]).max() for pair in laws), 0.0, 0.0, 0.0
     while ahead < 600 / top and depth < -math.log(delta):
         log, mean, variance = sum(count * tilt(pair, back, top / 1000, ahead)[2] for pair, count in laws.items())
         deeper, deviation = ahead * mean - log, math.sqrt(variance)  # minus the log of a chance
@@ -161,7 +152,7 @@ def proved(laws: dict[Pair, int], delta: float) -> Found:  # epsilon, right gues
     return {"epsilon": epsilon, "mu": mu, "best_guess": (1 + float(deltas[0])) / 2}
 
 
-def pair_of(law: Found, relation: str) -> Pair:  # of one release of a law, or of all records of a stream
+def pair_of(law: Found, relation: str, rows: int = 1, honest: int = 1) -> Pair:  # of a release, or a whole stream
     kind, sampling, q, replaced = law["mechanism"], law.get("sampling"), 1.0, relation == "replace_one"
     if kind == "stream" and law["law"] == "gaussian" and law["moved"] is not None and replaced:
         expect(law["records"] <= 1e7, "expected at most 10,000,000 records")
@@ -170,14 +161,16 @@ def pair_of(law: Found, relation: str) -> Pair:  # of one release of a law, or o
         kernels = {"independent": j >= 0, "random_walk": j < 1, "sqrt_toeplitz": root}
         kernel = {**kernels, "banded": root * (j < law.get("bands", 0) // 1)}[law["temporal"]]
         m = law["moved"] / law["standard_deviation"] * float(np.linalg.norm(np.cumsum(kernel)))
-    elif kind in ("Gaussian", "BallGaussian") and (sampling == "Poisson" or (replaced and sampling == "FixedSize")):
+    elif kind in ("Gaussian", "BallGaussian") and sampling in ("Poisson", "FixedSize")[: 1 + (replaced and rows == 1)]:
         q = law["probability"] if sampling == "Poisson" else law["batch_size"] / law["dataset_size"]
         twice = replaced and kind == "Gaussian" and (q == 1 or sampling == "FixedSize")
-        m = (1 + twice) / law["noise_multiplier"]
+        m = (1 + twice) / law["noise_multiplier"] / math.sqrt(honest)
+        q, rows = (1 - (1 - q) ** rows, 1) if kind == "BallGaussian" else (q, rows)  # of all that a person has
     else:
         raise ArithmeticError(f"nothing is proved here of {law.get('law', '')} {kind}, {sampling} under this relation")
     expect(0 < q <= 1 and 0 < m < math.inf and law.get("batch_size", 1) % 1 == 0, f"no rate, or no noise: {law}")
-    return "one" if q == 1 or not replaced else "both" if (kind, sampling) == ("Gaussian", "Poisson") else "fixed", q, m
+    shape = "both" if (kind, sampling) == ("Gaussian", "Poisson") else "fixed"
+    return shape if replaced and q < 1 else "one", q, m, rows
 
 
 def read(path: Path) -> Found:  # the chain in a file: laws, plans, end, who signed it, whether plans were kept to
@@ -212,7 +205,8 @@ def read(path: Path) -> Found:  # the chain in a file: laws, plans, end, who sig
                     found["signer"] = "-".join(sha256(key).hexdigest()[i : i + 4] for i in range(0, 32, 4))
             else:
                 law, more = one["law"], one.get("count", 1)
-                clipped = "Gaussian" not in laws[law]["mechanism"] or one["clip"] > 0
+                other = HELD not in [parties[of]["unit"] for of in alike]  # histograms are clipped to 1
+                clipped = "Gaussian" not in laws[law]["mechanism"] or one["clip"] == 1 or (one["clip"] > 0 and other)
                 expect(clipped and type(more) is int and 0 < more <= 10**12, f"no clip, or {more} releases")
                 for of in alike:
                     plan, counts[of] = parties[of], counts[of] + more
@@ -240,20 +234,25 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
         entry |= (then := entry.pop("would_be", None) or {})
         return judge(entry, receipts | {"alone": ", if the noise were secret"}) if then else said
     expect(relation in ("add_or_remove_one", "replace_one") and 0 <= delta < 1, f"no relation, or no delta: {delta}")
-    curated, stream, plans = "trusted server" in observer, observer.startswith("other units"), dict[Any, list[str]]()
-    parties = {name: one for name, one in receipts["parties"].items() if (one["unit"] == HELD) == (unit == HELD)}
-    parties = {name: one for name, one in parties.items() if not stream or one["observer"] != "own server"}
+    many = f"person with at most {rows if rows in range(1, 101) else ''} %sexample{'s'[: rows != 1]}"
+    whom = {many % "" + ", all at one node": NODE, many % "held-out ": HELD}.get(unit, unit)
+    others, of = [*map(int, joint.groups())] if (joint := SUM.fullmatch(observer)) else [0, 1]
+    server, stream, seen = "trusted" in observer, observer.startswith("other units"), WHOEVER if joint else observer
+    those = {name: one for name, one in receipts["parties"].items() if (one["unit"] == HELD) == (whom == HELD)}
+    those = {name: one for name, one in those.items() if not stream or one["observer"] != "own server"}
+    known, plans = PROTECTED.get(seen) == whom and (receipts["key"] or of in (1, len(those))), dict[Any, list[str]]()
     try:
-        if not (promised and delta and parties and PROTECTED.get(observer) == unit):
-            raise ArithmeticError("persons with several examples" if (rows or 1) > 1 else "no figure or known observer")
-        for name, party in parties.items():
+        if not (promised and delta and those and known):
+            raise ArithmeticError("no figure, or no unit or observer that is known here")
+        for name, party in those.items():
             laws = Counter[Pair]()
             for index, most in (party["most"] or {}).items():
                 law = {**receipts["laws"][int(index)], "moved": party.get("moved")}
-                laws[pair_of(law, relation)] += most if "sampling" in law or law["records"] != most else 1
-            odd = ("client" in unit and any(q < 1 for _, q, _ in +laws)) != ("whom it talks to" in observer)
-            told = party["unit"], party["observer"], "moved" in party, rows, odd or ("owners" in party and not curated)
-            if not laws or told != (unit, observer, stream, "example" in unit or None, False):
+                pair = pair_of(law, relation, rows or 1, of - others)
+                laws[pair] += most if "sampling" in law or law["records"] != most else 1
+            odd = (whom not in (NODE, "agent") and any(q < 1 for _, q, *_ in +laws)) != ("whom it talks to" in observer)
+            told = party["unit"], party["observer"], "moved" in party, rows, odd or ("owners" in party and not server)
+            if not laws or told != (whom, seen, stream, rows if whom != unit else "example" in unit or None, False):
                 raise ArithmeticError(f"{name} has no plan that protects each {unit} from this observer")
             plans.setdefault(frozenset((+laws).items()), []).append(name)
         with np.errstate(all="raise", under="ignore"):
@@ -263,7 +262,8 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
     for name, most in promised.items():
         least = said[f"proved_{name}"] = max((one[name] for one in said["plans"]), default=math.inf)
         wrong += [f"{name} is {least:.6g}, promised {most:.6g}"] * (not least <= most * (1 + SLACK[name]))
-    return said | {"verdict": "does not follow: " + "; ".join(wrong) if wrong else "follows" + receipts["alone"]}
+    follows = "follows" + receipts["alone"] + f", if {of - others} of {of} parties add as much noise" * bool(joint)
+    return said | {"verdict": "does not follow: " + "; ".join(wrong) if wrong else follows}
 
 
 def verify(place: Path, card: Path | None = None) -> Found:  # of receipts on the guarantee beside them, or another
@@ -282,8 +282,8 @@ def verify(place: Path, card: Path | None = None) -> Found:  # of receipts on th
         raise Unreadable(f"{path}, {card or 'no guarantee'}: {type(error).__name__}: {error}") from None
     good = not chain["wrong"] and all(one["verdict"].startswith(("follows", "promises nothing")) for one in found)
     said = {**chain["end"], **{name: chain[name] for name in ("run", "key", "signer", "wrong")}, "guarantees": found}
-    said |= {"parties": [*chain["parties"]], "not_checked": sorted({*stated}.union(*entries))}
-    return said | {"follows": good if card else good and None}
+    left = sorted({*stated}.union(*entries))
+    return said | {"parties": [*chain["parties"]], "not_checked": left, "follows": good if card else good and None}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,11 +1,10 @@
-"""Paper 4 (increasing sample sizes), D.3.2: the five examples, the slips, and the search for what is proved."""
+"""Paper 4 (increasing sample sizes), D.3.2: the five examples, the slips, and what is proved."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -32,8 +31,7 @@ from gossamer.algorithms.increasing.planning import (
     selection_passes,
     transition_powers,
 )
-from gossamer.algorithms.increasing.search import FoundRounds, Objective, RoundSearch, search_rounds
-from gossamer.errors import BudgetUnreachable, SpecError
+from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -469,124 +467,3 @@ def test_what_cannot_be_planned(change: dict[str, float], words: str) -> None:
     }
     with pytest.raises(SpecError, match=words):
         plan_rounds(RoundProblem(**{**values, **change}))  # type: ignore[arg-type]
-
-
-# The search
-
-
-def checked(found: FoundRounds) -> FoundRounds:
-    """Within every bound, by figures computed anew from q, m and p."""
-    asked = found.search
-    n, p = asked.dataset_size, found.power
-    sizes = np.ceil(n * found.q * (np.arange(found.rounds) + found.m) ** p * (1 - 1e-9))
-    assert sizes.tolist() == found.sizes.tolist()
-    assert found.sizes.max() <= asked.largest
-    assert found.sizes.sum() >= asked.gradients > found.sizes[:-1].sum()
-    assert found.sigma <= asked.most_sigma
-    assert found.m >= 1
-    spent = proved_epsilon(schedule_of(found.sizes, n), found.sigma, asked.delta, asked.relation)
-    assert spent == found.epsilon <= asked.epsilon
-    less = proved_epsilon(schedule_of(found.sizes, n), found.sigma * 0.997, asked.delta, asked.relation)
-    assert less > asked.epsilon
-    if found.constant_noise is not None:
-        assert found.aggregate_noise <= asked.most_noise * found.constant_noise * (1 + 1e-12)
-    return found
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("most_sigma", [1.2, 1.0])
-@pytest.mark.parametrize("gradients", [1500, 4000])
-def test_the_fewest_rounds_against_trying_all(most_sigma: float, gradients: int) -> None:
-    """Sizes 4 (1 + i/m), N = 1,000: one round less does not fit, with the slowest growth found by steps of m."""
-    asked = RoundSearch(
-        Objective.ROUNDS, 2.0, 1e-4, 1000, gradients, ADD, (1.0,), (4,), most_size=100, most_sigma=most_sigma
-    )
-    found = checked(search_rounds(asked))
-
-    def sizes_of(rounds: int, m: float) -> np.ndarray:
-        return np.ceil(4 * (1 + np.arange(rounds) / m) - 1e-9).astype(np.int64)
-
-    def fits(rounds: int) -> bool:
-        steps = np.geomspace(100, 1, 40_000)
-        # No size falls from one step to the next, not even by rounding, so the first that is enough can be bisected.
-        first = bisect_left(steps, gradients, key=lambda m: sizes_of(rounds, m).sum())
-        if first == len(steps):
-            return False
-        sizes = sizes_of(rounds, steps[first])
-        return bool(sizes.max() <= 100) and proved_epsilon(schedule_of(sizes, 1000), most_sigma, 1e-4, ADD) <= 2.0
-
-    assert fits(found.rounds)
-    assert not any(fits(rounds) for rounds in range(max(2, found.rounds - 3), found.rounds))
-
-
-def test_with_a_small_start_the_rounds_grow() -> None:
-    asked = RoundSearch(Objective.ROUNDS, 1.0, 5.5e-8, 10_000, 25_000, ADD, (0.5, 1.0), (16,))
-    found = checked(search_rounds(asked))
-    assert found.power == 1.0
-    assert found.rounds < 100
-    assert found.sizes[0] == 16
-
-
-@pytest.mark.slow
-def test_a_tighter_bound_on_sigma_costs_rounds() -> None:
-    few, more = (
-        checked(
-            search_rounds(RoundSearch(Objective.ROUNDS, 0.5, 1e-6, 5000, 5000, ADD, (1.0,), (8,), most_sigma=sigma))
-        ).rounds
-        for sigma in (8.0, 1.5)
-    )
-    assert few < more
-
-
-def test_left_to_itself_the_search_takes_the_largest_rounds() -> None:
-    """Cauchy-Schwarz: see the module's docstring."""
-    found = checked(search_rounds(RoundSearch(Objective.ROUNDS, 1.0, 1e-6, 5000, 5000)))
-    assert (found.power, found.initial_size, found.rounds) == (0.0, 500, 10)
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_the_least_noise(relation: NeighboringRelation) -> None:
-    """No worse than the fewest rounds, which are among what it tries, nor than the constant schedule."""
-    arguments = (1.0, 1e-6, 5000, 5000, relation, (0.5, 1.0), (8,))
-    quiet = checked(search_rounds(RoundSearch(Objective.NOISE, *arguments)))
-    few = checked(search_rounds(RoundSearch(Objective.ROUNDS, *arguments)))
-    assert few.rounds <= quiet.rounds
-    assert quiet.aggregate_noise <= few.aggregate_noise * 1.002
-    assert quiet.constant_noise is not None
-    assert quiet.aggregate_noise <= quiet.constant_noise * 1.002
-
-
-@pytest.mark.slow
-def test_a_bound_on_the_noise_is_kept() -> None:
-    arguments = (0.1, 1e-6, 5000, 5000, ADD, (1.0,), (32,))
-    free = checked(search_rounds(RoundSearch(Objective.ROUNDS, *arguments, most_sigma=100.0)))
-    assert free.constant_noise is not None
-    ratio = free.aggregate_noise / free.constant_noise
-    bound = checked(search_rounds(RoundSearch(Objective.ROUNDS, *arguments, most_sigma=100.0, most_noise=ratio * 0.98)))
-    assert bound.aggregate_noise <= free.aggregate_noise * 0.981
-    assert bound.rounds > free.rounds
-
-
-def test_one_round_may_do() -> None:
-    found = search_rounds(RoundSearch(Objective.ROUNDS, 8.0, 1e-5, 100, 10))
-    assert (found.rounds, found.sizes.tolist()) == (1, [10])
-
-
-def test_a_budget_that_no_schedule_meets() -> None:
-    with pytest.raises(BudgetUnreachable, match="no schedule of at most 500 gradients a round and 5000 in all"):
-        search_rounds(RoundSearch(Objective.ROUNDS, 1e-6, 1e-6, 5000, 5000))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"initial_sizes": (600,), "most_size": 500}, "an initial size of 600 and a largest of 500"),
-        ({"most_size": 6000}, "a largest of 6000"),
-        ({"gradients": 10**12}, "more than 1,000,000 rounds of at most 500"),
-    ],
-)
-def test_what_cannot_be_searched(change: dict[str, object], words: str) -> None:
-    values = {"objective": Objective.ROUNDS, "epsilon": 1.0, "delta": 1e-6, "dataset_size": 5000, "gradients": 5000}
-    with pytest.raises(SpecError, match=words):
-        RoundSearch(**{**values, **change})  # type: ignore[arg-type]

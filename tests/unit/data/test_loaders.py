@@ -75,6 +75,16 @@ def test_a_loader_that_shuffles_says_that_it_does_so_once() -> None:
     assert not np.array_equal(data.train.labels, Y)
 
 
+def test_a_loader_that_drops_its_last_examples_says_how_many() -> None:
+    """Of 30 in batches of 8 the last 6."""
+    with pytest.warns(
+        gs.RunWarning, match="data: the loader drops its last 6 examples, which fill no batch, so no run"
+    ):
+        data = gs.Data.read(DataLoader(PAIRS, batch_size=8, drop_last=True))
+    assert np.array_equal(data.train.labels, Y[:24])
+    assert len(gs.Data.read(DataLoader(PAIRS, batch_size=10, drop_last=True)).train.labels) == 30
+
+
 class Endless(IterableDataset[tuple[Tensor, int]]):
     """Examples without an end."""
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.reference.glm_slow import example_gradient
 
-from gossamer.data.datasets import load_dataset
 from gossamer.data.examples import Split
-from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError
 from gossamer.experiment.preparation import objective
-from gossamer.experiment.preparation.objective import estimate_problem, public_sample, synthetic_sample
+from gossamer.experiment.preparation.objective import estimate_problem, synthetic_sample
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Evaluation, Gradients, Objective
-
-DIGITS = DatasetSettings(name="digits")
 
 
 class Quadratic(Objective):
@@ -128,7 +123,6 @@ def test_estimates_depend_on_the_seed_only_through_the_direction():
     first, again, other = (estimate_problem(objective, sample, np.ones(3), seed) for seed in (0, 0, 1))
     assert first == again
     assert (first.gradient_sd, first.loss_gap) == (other.gradient_sd, other.loss_gap)
-    assert first.describe()["smoothness_by"] == first.smoothness_by
 
 
 @pytest.mark.parametrize(
@@ -174,38 +168,3 @@ def test_a_synthetic_sample_has_the_laws_that_the_page_states():
     assert not np.array_equal(rows.features, other.features)
     scaled = synthetic_sample((40,), 2, 9, unit_norm=True).features
     assert np.linalg.norm(scaled, axis=1) == pytest.approx(np.ones(9))
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> DatasetSettings:
-    """A protected data set of the digits' shape, in a file of its own."""
-    digits = load_dataset(DIGITS)
-    np.savez(tmp_path / "mine.npz", features=digits.test.features, labels=digits.test.targets)
-    return DatasetSettings(name="mine", path=tmp_path / "mine.npz")
-
-
-def test_a_public_sample_consists_of_training_examples_without_repetition(mine):
-    digits = load_dataset(DIGITS)
-    sample = public_sample(DIGITS, mine, (1, 8, 8), 10, 100, seed=3)
-    rows = {row.tobytes(): target for row, target in zip(digits.train.features, digits.train.targets)}
-    drawn = [row.tobytes() for row in sample.features]
-    assert len(set(drawn)) == 100
-    assert [rows[row] for row in drawn] == list(sample.targets)
-    assert len(public_sample(DIGITS, mine, (1, 8, 8), 10, 10**6)) == len(digits.train)
-    other = public_sample(DIGITS, mine, (1, 8, 8), 10, 100, seed=4)
-    assert not np.array_equal(sample.features, other.features)
-
-
-@pytest.mark.parametrize(
-    ("public", "shape", "classes", "expected"),
-    [
-        ("digits", (64,), 10, r"digits has examples \[1, 8, 8\] of 10 classes, and the run examples \[64\] of 10"),
-        ("digits", (1, 8, 8), None, r"and the run examples \[1, 8, 8\] of real targets"),
-        ("mine", (1, 8, 8), 10, "mine is the data set to be protected"),
-        ("digit", (1, 8, 8), 10, "no data set is called 'digit'"),
-    ],
-)
-def test_a_public_data_set_of_another_kind_gets_one_line(mine, public, shape, classes, expected):
-    settings = mine if public == "mine" else DatasetSettings(name=public)
-    with pytest.raises(DataError, match=expected):
-        public_sample(settings, mine, shape, classes)

@@ -21,6 +21,7 @@ from gossamer.errors import CallerError, RunWarning
 from gossamer.experiment.audits.leak_audit import audit_leak
 from gossamer.experiment.preparation.held_out import OBSERVER, SUM, doubts_of_held_out
 from gossamer.experiment.preparation.prepare import FromMemory, prepare
+from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.sides.home import GridNoise
 from gossamer.sides.pool import Pool
@@ -349,6 +350,17 @@ def test_check_says_beforehand_where_no_figure_will_be_shown_and_none_is(
         figures = gs.run(spec).summary["private_evaluation"]["figures"]
     assert ("will show no figure of 359 held-out rows" in told) == said
     assert {one["low"] is None for name, one in figures.items() if name != "constant_brier"} == {said}
+
+
+def test_bins_are_around_the_declared_prevalence(tmp_path: Path) -> None:
+    """In the file as well, so that whoever reads it later has the same grid: logarithms of odds of 0.2, a quarter."""
+    dataset = {**SPEC["dataset"], "prevalence": 0.2}
+    result = run(tmp_path / "out", dataset=dataset)
+    edges = json.loads((tmp_path / "out" / "evaluation.json").read_text())["edges"]
+    assert edges[len(edges) // 2] == pytest.approx(math.log(0.25))
+    again = ReleasedScores.read(tmp_path / "out")
+    assert again is not None
+    assert again.summary()["figures"] == result.summary["private_evaluation"]["figures"]
 
 
 @pytest.mark.parametrize(("group", "rows"), [("sex", [160, 160, 40]), ("urgent", [180, 180])])

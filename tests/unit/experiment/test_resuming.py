@@ -24,7 +24,7 @@ from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
 from gossamer.experiment.runs.checkpoints import Checkpoints
 from gossamer.experiment.runs.trackers import RunProgress
-from gossamer.protocol.snapshots import Reference, encode_snapshot
+from gossamer.protocol.snapshots import Reference
 
 SECRET = gs.NoiseSecret(bytes(range(16)))
 
@@ -123,107 +123,25 @@ def test_a_run_that_was_killed_three_times_ends_with_the_same_bytes(
     assert found.secret == whole.secret
 
 
-def _sharded(**changes: Any) -> dict[str, Any]:
-    """A run of which much is on its way at any moment, and under way on its shards."""
-    plain = {
-        "dataset": "digits",
-        "algorithm": {"name": "gossip", "nodes": 7, "batch_size": 16, "updates_per_node": 9},
-        "privacy": {"clip": {"policy": "quantile", "initial": 1.0}, "noise_multiplier": 1.0},
-        "speeds": {"name": "lognormal"},
-        "links": {"latency": 0.4, "bandwidth": 90000.0},
-        "evaluation": {"every_updates": 10},
-    }
-    return plain | changes
-
-
-SHARDED = {
-    "gossip": _sharded(),
-    "late messages": _sharded(links={"latency": 30.0}),
-    "ties": _sharded(speeds={"stagger": 0.0}, links={"latency": 1.0}, stop={"updates": 40}),
-    "moments": _sharded(evaluation={"every_seconds": 0.7}, stop={"virtual_seconds": 6.5}),
-    "accuracy": _sharded(stop={"accuracy": 0.15}, evaluation={"every_updates": 4}),
-    "d_psgd": _sharded(algorithm={"name": "d_psgd", "nodes": 6, "batch_size": 16, "updates_per_node": 6}),
-    "allreduce": _sharded(algorithm={"name": "allreduce", "nodes": 5, "batch_size": 16, "updates_per_node": 6}),
-    "none": _sharded(privacy="none"),
-}
-
-
 @pytest.mark.some(2)
-@pytest.mark.parametrize("name", SHARDED)
-def test_a_run_on_shards_that_was_killed_three_times_ends_with_the_bytes_of_one_process(
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_on_shards_that_was_killed_goes_on_with_any_number_of_them_to_the_bytes_of_one_process(
     name: str, killing: Killing, tmp_path: Path
 ) -> None:
-    spec, out = SHARDED[name], tmp_path / "out"
+    spec, out = RUNS[name], tmp_path / "out"
     whole = run(spec, tmp_path / "whole")
-    killing.at(math.inf, math.inf)
-    run(spec, tmp_path / "shards", engine=Inline(3))
-    windows = killing.events - 1
-    places = np.random.default_rng(5).integers(0, windows // 4, 5)
-    killing.at(math.inf, places[0])
+    places = np.random.default_rng(5).integers(1, killing.events // 4, 4)
+    killing.at(places[0], places[0] + places[1])
     with pytest.raises(Killed):
         run(spec, out, engine=Inline(3))
-    kept = list[int]()
-    for at, more in (places[1:3], places[3:5]):
-        killing.at(at, at + more)
-        with pytest.raises(Killed):
-            resume(out, engine=Inline(3))
-        kept.append(checkpoints.read_checkpoint(out).state()["simulator"]["windows"])
+    killing.at(places[2], places[2] + places[3])
+    with pytest.raises(Killed):
+        resume(out, engine=Inline(2))
     killing.at(math.inf, math.inf)
-    found = resume(out, engine=Inline(3))
-    assert killing.events - 1 == windows - kept[1], "it went on from the last checkpoint"
-    assert files(out) == files(tmp_path / "shards") == files(tmp_path / "whole")
+    found = resume(out)
+    assert files(out) == files(tmp_path / "whole")
     assert found.summary == whole.summary
     assert found.metrics == whole.metrics
-
-
-def test_a_run_goes_on_on_as_many_shards_as_it_had(killing: Killing, tmp_path: Path, out: Path) -> None:
-    folder, spec = tmp_path / "sharded", SHARDED["gossip"]
-    killing.at(9, 14)
-    with pytest.raises(Killed):
-        run(spec, folder, engine=Inline(3))
-    killing.at(math.inf, math.inf)
-    with pytest.raises(SpecError, match="sharded: the run is made on 3 shards, found 2 to go on with; leave"):
-        resume(folder, engine=Inline(2))
-    with pytest.raises(SpecError, match="out: the run is made in one process, found shards to go on with; leave them"):
-        resume(out, engine=Inline(3))
-    found = checkpoints.read_checkpoint(folder)
-    state = found.state()
-    shards = state["simulator"]["_shards"]
-    parts = [state["simulator"] | {"_shards": wrong} for wrong in (7, [b"x"] * 3, shards[:2], [*shards, b""], None)]
-    for wrong in (7, {}, *parts):
-        checkpoints.write_checkpoint(folder, found.origin, {**state, "simulator": wrong})
-        with pytest.raises(DataError, match="does not fit this run") as caught:
-            resume(folder, engine=Inline(3))
-        assert "\n" not in str(caught.value)
-    checkpoints.write_checkpoint(folder, found.origin, state)
-    for number in (0, "3", 3.0):
-        _changed(folder, "shards", lambda _, number=number: number)
-        with pytest.raises(DataError, match="it does not say of which run it is"):
-            resume(folder, engine=Inline(3))
-    _changed(folder, "shards", lambda _: 3)
-    resume(folder, engine=Inline(3))
-    run(spec, tmp_path / "whole")
-    assert files(folder) == files(tmp_path / "whole")
-
-
-def test_a_run_on_shards_that_is_interrupted_is_kept_at_the_end_of_its_window(
-    tmp_path: Path, interruptible: None
-) -> None:
-    spec, interrupted = SHARDED["gossip"], []
-
-    class Interrupting(RunProgress):
-        def updated(self, updates: int) -> None:
-            if updates >= 25 and not interrupted:
-                interrupted.append(updates)
-                signal.raise_signal(signal.SIGINT)
-
-    run(spec, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        gs.run(spec, tmp_path / "out", secret=SECRET, progress=Interrupting(), engine=Inline(3))
-    state = checkpoints.read_checkpoint(tmp_path / "out").state()
-    assert state["simulator"]["counters"]["updates"] == interrupted[0]
-    resume(tmp_path / "out", engine=Inline(3))
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
 def test_a_run_that_is_killed_at_its_end_ends_once_more(
@@ -313,7 +231,7 @@ def _changed(folder: Path, name: str, change: Any, *, signed: bool = True) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("ranges", None), ("ranges", {"x": 1.0}), ("measured", True), ("shards", 2), ("spec", "0" * 64)]
+    ("name", "value"), [("ranges", None), ("ranges", {"x": 1.0}), ("measured", True), ("spec", "0" * 64)]
 )
 def test_a_checkpoint_whose_header_was_changed_is_refused(out: Path, name: str, value: Any) -> None:
     before = files(out)
@@ -494,14 +412,6 @@ def test_what_cannot_be_kept_costs_no_run(tmp_path: Path, monkeypatch: pytest.Mo
         RunWarning, match=r"out: no checkpoint from here on \(No space left on device\); the run goes on"
     ):
         gs.run(RUNS["none"], tmp_path / "out", checkpoint=0)
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
-
-
-def test_shards_that_cannot_be_kept_cost_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(SHARDED["gossip"], tmp_path / "whole")
-    monkeypatch.setattr("gossamer.runtimes.shard.encode_snapshot", lambda value: encode_snapshot(object()))
-    with pytest.warns(RunWarning, match=r"no checkpoint from here on \(no encoding for object; register it"):
-        gs.run(SHARDED["gossip"], tmp_path / "out", secret=SECRET, checkpoint=0, engine=Inline(2))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 

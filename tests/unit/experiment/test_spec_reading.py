@@ -394,6 +394,18 @@ def test_a_limit_alone_can_be_switched_off_without_quotes(text: str, seconds: fl
         (lambda: gs.Gossip(topolgy="ring"), "unknown key topolgy; did you mean topology?"),  # type: ignore[call-arg]
         (lambda: gs.Gossip(lr=0.1), "unknown key lr; did you mean learning_rate?"),  # type: ignore[call-arg]
         (lambda: gs.Gossip(topology="rng"), "topology: unknown name 'rng'; did you mean ring?"),
+        (
+            lambda: gs.Gossip(8, "ring"),  # type: ignore[misc]
+            "expected keyword arguments alone, found 8, 'ring'; write nodes=8, topology='ring'",
+        ),
+        (
+            lambda: gs.Gossip(0.5, topology="ring", nodes=8),  # type: ignore[misc]
+            "expected keyword arguments alone, found 0.5; write learning_rate=0.5, topology='ring', nodes=8",
+        ),
+        (
+            lambda: gs.Budget(object),
+            "expected keyword arguments alone, found <class 'object'>; write ...=<class 'object'>",
+        ),  # type: ignore[misc,call-arg]
         (lambda: gs.Gossip(nodes="x"), "nodes: input should be a whole number, such as 1000, found 'x'"),
         (lambda: gs.Budget(), "epsilon is missing: expected a number, found nothing; add epsilon"),  # type: ignore[call-arg]
         (lambda: gs.Experiment(algoritm="gossip"), "unknown key algoritm; did you mean algorithm?"),

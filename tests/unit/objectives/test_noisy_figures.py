@@ -11,11 +11,21 @@ from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_s
 from tests.sampling import examples
 
 from gossamer.objectives.noisy_figures import Measured, above, noisy_figures, shown
-from gossamer.objectives.score_histogram import BINS, CHANCES, SIZE, ScoreCounts, cells, measured, unit_covariance
+from gossamer.objectives.score_histogram import (
+    BINS,
+    SIZE,
+    ScoreCounts,
+    cells,
+    measured,
+    middle,
+    scores_of,
+    unit_covariance,
+)
 
 SIGMA = 7.032
 """Noise multiplier of epsilon 0.5 at delta 1e-5, for rows that come or go: the analytic Gaussian mechanism's."""
 PARTIES, ROWS = 5, 4000
+CHANCES = expit(scores_of(None))
 
 
 def drawn(prevalence: float, spread: float, rng: np.random.Generator, rows: int = ROWS) -> tuple[np.ndarray, ...]:
@@ -74,6 +84,32 @@ def test_figures_of_exact_counts_are_those_of_the_rows_but_for_the_bins() -> Non
     assert found["specificity"].value == pytest.approx((likely[~outcomes] < 0.4).mean(), abs=0.01)
     assert found["calibration_intercept"].value == pytest.approx(0, abs=0.03)
     assert found["calibration_slope"].value == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize(("prevalence", "spread", "slope"), [(0.1, 0.25, 3.0), (0.002, 1.0, 1.0)])
+def test_scores_close_together_or_far_out_are_told_apart_around_the_declared_prevalence(
+    prevalence: float, spread: float, slope: float
+) -> None:
+    """Against figures of the rows themselves, to the error of the bins; around a half it is many times that."""
+    rng = np.random.default_rng(8)
+    scores = rng.normal(size=400_000) * spread + logit(prevalence)
+    outcomes = rng.random(400_000) < expit(logit(prevalence) + slope * (scores - logit(prevalence)))
+    exact = roc_auc_score(outcomes, scores)
+    near, far = (
+        noisy_figures(ScoreCounts.exact(scores, outcomes, middle(share)))["auroc"].value for share in (prevalence, None)
+    )
+    assert near == pytest.approx(exact, abs=0.005)
+    assert far is not None
+    assert abs(far - exact) > 0.02
+
+
+def test_figures_are_the_same_wherever_the_grid_is_but_for_its_bins() -> None:
+    """Each is about scores and not about numbers of bins: what the grid is moved by is put back."""
+    scores, outcomes = drawn(0.3, 1.0, np.random.default_rng(9), 200_000)
+    found = [noisy_figures(ScoreCounts.exact(scores, outcomes, middle(share)), 0.2) for share in (None, 0.3, 0.1)]
+    for name, one in found[0].items():
+        for other in found[1:]:
+            assert other[name].value == pytest.approx(one.value, abs=0.03 if "calibration" in name else 0.01), name
 
 
 def test_a_threshold_cuts_a_bin_in_part() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from gossamer.errors import DataError
 from gossamer.objectives.released_scores import FILE, ReleasedScores
-from gossamer.objectives.score_histogram import EDGES, SIZE
+from gossamer.objectives.score_histogram import SIZE, edges
 
 PART = {"rows": 100, "noise": 5.0, "values": bytes(8 * SIZE).hex()}
-WHOLE = {"run": "5e" * 16, "of": ["a", "b"], "epsilon": 0.5, "prevalence": None, "edges": EDGES.tolist()}
+WHOLE = {"run": "5e" * 16, "of": ["a", "b"], "epsilon": 0.5, "prevalence": None, "edges": edges(None).tolist()}
 WHOLE |= {"groups": [""], "parties": {}, "step": 2.0**-10, "masked": {"a": PART, "b": PART}}
 
 

@@ -14,9 +14,12 @@ import pytest
 import torch
 from tests.reference.torch_slow import clipped_sum
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, spectral_norm
+from torch.nn.utils import weight_norm as old_weight_norm
 
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, ModelError
+from gossamer.objectives.models import made
 from gossamer.objectives.networks.module import TorchModule
 
 
@@ -333,6 +336,75 @@ def test_examples_that_code_fails_on_are_told_in_words_of_ours() -> None:
 def test_modules_that_cannot_be_trained(module: nn.Module, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         TorchModule(module)
+
+
+NORMED: dict[str, tuple[Callable[..., nn.Module], str]] = {
+    "spectral_norm": (parametrizations.spectral_norm, "layer '0' has torch's spectral_norm, whose vectors change with"),
+    "spectral_norm of hooks": (
+        spectral_norm,
+        "layer '0' has torch's .*spectral_norm of torch.nn.utils, .* is no param",
+    ),
+    "weight_norm of hooks": (
+        old_weight_norm,
+        "layer '0' has torch's weight_norm .* of torch.nn.utils, .*; take that of",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NORMED)
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+def test_weights_that_each_pass_makes_anew_are_refused_by_their_name(case: str) -> None:
+    normed, said = NORMED[case]
+    module = nn.Sequential(normed(nn.Linear(4, 3)))
+    for make in (lambda: TorchModule(module), lambda: made(module, (4,), 3)):
+        with pytest.raises(ModelError, match=said):
+            make()
+
+
+@pytest.mark.parametrize("normed", [parametrizations.weight_norm, parametrizations.orthogonal])
+def test_weights_that_parameters_alone_make_have_the_gradients_of_single_examples(
+    normed: Callable[[nn.Module], nn.Module],
+) -> None:
+    module = nn.Sequential(normed(nn.Linear(4, 3)))
+    objective = TorchModule(module)
+    model = objective.initial(np.random.default_rng(0))
+    found = objective.clipped_gradients(model[None], data(), [np.arange(5)], 0.5)
+    expected = clipped_sum(module, model, data().features, data().targets, 0.5).total
+    assert np.allclose(found.sums[0], expected, rtol=1e-4, atol=1e-6)
+
+
+class Wrong(nn.Module):
+    """Fails by one of several ways, each on a line of its own."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layer, self.how = nn.Linear(4, 3), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "raise":
+            raise ValueError("five features are needed")
+        if self.how == "name":
+            return self.lair(x)
+        if self.how == "library":
+            return torch.as_tensor(np.asarray(x).reshape(7, 7))
+        return self.layer(x.reshape(-1, 2))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            "raise",
+            r'ValueError: five features are needed, in line \d+ of test_torch_checks.py: raise ValueError\("five',
+        ),
+        ("name", r"AttributeError: .*'lair', in line \d+ of test_torch_checks.py: return self.lair\(x\)$"),
+        ("library", r": line \d+ of test_torch_checks.py: return torch.as_tensor\(np.asarray\(x\).reshape\(7, 7\)\)$"),
+        ("layer", r"is given \[2, 2\], in line \d+ of test_torch_checks.py: return self.layer\(x.reshape\(-1, 2\)\)$"),
+    ],
+)
+def test_an_error_inside_forward_is_told_with_its_file_line_and_code(how: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        TorchModule(Wrong(how)).plan(data())
 
 
 def test_instance_norm_without_statistics_is_fine() -> None:

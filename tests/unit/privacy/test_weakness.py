@@ -150,13 +150,11 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 GAUSSIAN = ["--noise-multiplier", "0.5", "--sampling", "fixed_size", "--dataset-size", "100", "--batch-size", "10"]
 MAPA = "mapa --batch-size 32 --gradient-sd 1 --smoothness 1 --loss-gap 1 --staleness 4 --size 100 --noise gaussian"
 GRAPH = "graph_federated --rounds 5 --step 0.1 --bound 1 --size 10 --graph ring --units 4 --agents-sampled 3"
-SEARCH = "increasing --search rounds --initial-size 16 --power 1 --dataset-size 1000 --gradients 2000"
 COMMANDS = {
     "account": ["account", *GAUSSIAN, "--steps", "100"],
     "calibrate": ["calibrate", *GAUSSIAN[2:], "--steps", "100", "--epsilon", "20"],
-    "mapa": ["plan", *MAPA.split(), "--budget", "20", "--dataset-size", "1000"],
+    "mapa": ["plan", *MAPA.split(), "--noise-multiplier", "0.5", "--dataset-size", "1000"],
     "graph": ["plan", *GRAPH.split(), "--epsilon", "20"],
-    "increasing": ["plan", *SEARCH.split(), "--epsilon", "20"],
 }
 commands = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 

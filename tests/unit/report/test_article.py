@@ -118,6 +118,19 @@ def test_latex_sets_a_sign_as_one(tmp_path: Path) -> None:
     assert "\\begin{table}\n\\centering\n" in tex
 
 
+def test_latex_has_powers_of_ten_signs_in_headings_and_no_name_changed(tmp_path: Path) -> None:
+    """A delta of 1e-05 is 10 to the power of -5, and names stay as they are. The interval is 12.706 times 5e-6."""
+    keys = {"budget.epsilon": "0.5", "budget.delta": "1e-05", "algorithm": "lr-1e-05 p"}
+    Article("loss", [Mean(keys, {0: 2.5e-5, 1: 3.5e-5}, 0.4)], delta=1.5e-5).write(tmp_path)
+    tex = (tmp_path / "table.tex").read_text()
+    assert r"at delta $1.5 \cdot 10^{-5}$." in tex
+    head = (
+        r"budget $\varepsilon$ & budget $\delta$ & algorithm & loss & 95 \% interval & seeds & $\varepsilon$ proved \\"
+    )
+    assert head in tex
+    assert r"0.5 & $10^{-5}$ & lr-1e-05 p & $3 \cdot 10^{-5}$ & $-3.353 \cdot 10^{-5}$ to" in tex
+
+
 def test_a_figure_takes_any_name_and_one_of_an_earlier_call_goes(tmp_path: Path) -> None:
     means = [Mean({"algorithm": name, "seed.of": "1"}, {0: 0.5, 1: 0.6}) for name in (*NAMES, "$x_$ and $")]
     for drawn in (Axes("algorithm", "auroc", "seed.of"), Axes("seed.of", "auroc", "algorithm")):
@@ -181,15 +194,21 @@ def test_one_command_makes_tables_and_a_figure(swept: Path) -> None:
     assert b"/Type3" not in (swept / "figure.pdf").read_bytes()
 
 
-def test_the_page_from_python_begins_with_means(tmp_path: Path) -> None:
+def test_the_page_from_python_begins_with_means_and_has_the_labels(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SPEC)
-    made = gs.sweep(tmp_path / "tiny.yaml", {"budget.epsilon": [1, 10]}, out=tmp_path / "swept", seeds=1)
+    grid = {"budget.epsilon": [1], "algorithm.batch_size": [10, 20]}
+    labels = {"algorithm.batch_size": ["few rows", "many rows"]}
+    made = gs.sweep(tmp_path / "tiny.yaml", grid, out=tmp_path / "swept", seeds=1, labels=labels)
     page = made.report().read_text()
     assert page.index("Means over seeds") < page.index("Progress")
+    for text in (page, repr(made)):
+        assert "epsilon 1, few rows" in text
+        assert "algorithm.batch_size" not in text
 
 
 def test_the_page_begins_with_means_and_single_runs_are_folded(swept: Path, tmp_path: Path) -> None:
     page = (swept / "report.html").read_text()
+    assert '"setting":"D-PSGD, epsilon 10"' in page
     assert page.index("Means over seeds</h2>") < page.index('<details class="all"') < page.index('id="overview"')
     assert main(["report", str(swept), "--out", str(tmp_path / "new" / "folder")]) == 0
     assert (tmp_path / "new/folder/report.html").read_text() == page

@@ -224,7 +224,7 @@ def test_a_spec_in_python_is_swept_as_well(tmp_path: Path) -> None:
     assert found.warning.endswith("No run here has a guarantee.")
     head, *lines = repr(found).splitlines()
     assert head == f"Sweep in {tmp_path}, 2 of 2 runs finished"
-    assert [line.split(":")[0] for line in lines] == [f"  algorithm.learning_rate={rate}" for rate in (0.1, 0.5)]
+    assert [line.split(":")[0] for line in lines] == [f"  learning rate {rate}" for rate in (0.1, 0.5)]
     again = gs.sweep(experiment, {"algorithm.learning_rate": [0.1, 0.5]}, out=tmp_path, seeds=1)
     assert again.as_dict() == found.as_dict()
 

@@ -14,7 +14,7 @@ from scipy.special import expit
 import gossamer as gs
 from gossamer.cli import main
 from gossamer.errors import CallerError
-from gossamer.objectives.score_histogram import BINS, SCORES, ScoreCounts, cells, measured
+from gossamer.objectives.score_histogram import BINS, SIZE, ScoreCounts, cells, edges, measured, scores_of
 from gossamer.trained.card import read_model
 from gossamer.trained.recalibration import Recalibration
 
@@ -31,7 +31,7 @@ def test_both_numbers_are_those_of_logistic_regression_on_the_log_odds(slope: fl
     linear_model = pytest.importorskip("sklearn.linear_model")
     scores, outcomes = drawn(20_000, slope, intercept)
     found = Recalibration.of(ScoreCounts.exact(scores, outcomes))
-    binned = SCORES[cells(scores, np.zeros(len(scores))) % BINS]
+    binned = scores_of(None)[cells(scores, np.zeros(len(scores))) % BINS]
     reference = linear_model.LogisticRegression(C=np.inf, tol=1e-10).fit(binned[:, None], outcomes)
     assert found.slope == pytest.approx(reference.coef_[0, 0], rel=1e-5)
     assert found.intercept == pytest.approx(reference.intercept_[0], abs=1e-5)
@@ -154,6 +154,16 @@ def test_releases_of_another_run_and_folders_without_are_refused(
         assert main(["recalibrate", str(run), str(other), "--out", str(tmp_path / "right")]) == 2
         assert "expected what another party released (evaluation.json), found none" in capsys.readouterr().err
     assert not (tmp_path / "right").exists()
+
+
+def test_a_sum_of_which_a_part_is_missing_says_which(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"rows": 90.0, "noise": 1.0, "values": "00" * 8 * SIZE}
+    whole = {"run": "5e" * 16, "of": ["a", "b", "c"], "epsilon": 0.5, "prevalence": None, "edges": edges(None).tolist()}
+    whole |= {"groups": [""], "parties": {}, "step": 0.5, "masked": {"a": part}}
+    (run / "evaluation.json").write_text(json.dumps(whole))
+    assert main(["recalibrate", str(run), "--out", str(run.parent / "right")]) == 2
+    assert "cannot be opened without b, c; name their folders" in capsys.readouterr().err
+    assert not (run.parent / "right").exists()
 
 
 @pytest.mark.parametrize("run", [{"intercept": False}], ids=["no-bias"], indirect=True)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from tests.unit.verify.chains import Written, card, chained, stored, written
 
-from gossamer.algorithms.baselines import box as baselines
 from gossamer.algorithms.graph_federated import guarantees as units
 from gossamer.cli import main
 from gossamer.keys.identity import Identity
@@ -159,7 +158,7 @@ def test_observers_are_those_of_the_library() -> None:
     """Each is protected as the library means it; whoever is told everything is not among them."""
     example = guarantees.PLANNED.unit
     assert {
-        **dict.fromkeys([guarantees.OTHER_NODES, baselines._SEEN], example),
+        **dict.fromkeys([guarantees.OTHER_NODES, guarantees.ALL_MODELS], example),
         **dict.fromkeys([plan.EVERYBODY, plan.BUT_THE_CURATOR], guarantees.CLIENT),
         plan.BUT_WHOEVER_SEES_THE_CURATOR: guarantees.CLIENT,
         guarantees.WHOEVER: guarantees.HELD_OUT,

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 from tests.reference.generated_ledgers import GeneratedLedger, generated, optimistic_epsilon
 
 from gossamer.privacy.accounting.accountants import epsilon, profile
@@ -82,23 +82,25 @@ def test_full_batches_have_the_closed_form(m: float, delta: float) -> None:
         excess = lambda e: norm.cdf(m / 2 - e / m) - math.exp(e) * norm.cdf(-m / 2 - e / m) - delta  # noqa: E731
         return float(brentq(excess, 0.0, m * (m / 2 + 8), xtol=1e-12))
 
-    found = second.proved({("one", 1.0, 0.6 * m): 1, ("one", 1.0, 0.4 * m): 4}, delta)["epsilon"]
+    found = second.proved({("one", 1.0, 0.6 * m, 1): 1, ("one", 1.0, 0.4 * m, 1): 4}, delta)["epsilon"]
     assert found >= exact(m) * (1 - 1e-9)
     assert found == pytest.approx(exact(m), rel=5e-4)
     assert found != pytest.approx(exact(1.01 * m), rel=5e-4)
-    assert second.proved({("one", 1.0, m): 1}, delta)["mu"] == pytest.approx(m, rel=1e-3)
+    assert second.proved({("one", 1.0, m, 1): 1}, delta)["mu"] == pytest.approx(m, rel=1e-3)
 
 
-@pytest.mark.parametrize("back", [False, True])
-def test_large_losses_of_full_batches_are_kept_in_both_directions(back: bool) -> None:
+def test_large_losses_of_full_batches_are_kept() -> None:
     """Where exp(-loss) is below the rounding of 1, too: P(loss > x) = Phi(m/2 - x/m), Q(loss > x) = Phi(-m/2 - x/m)."""
-    m, x = 12.0, np.array([0.0, 30.0, 38.0, 70.0, 120.0])
-    p, q = second.tails(("one", 1.0, m), back, x)
-    np.testing.assert_allclose(p, norm.cdf(m / 2 - x / m), rtol=1e-12)
-    np.testing.assert_allclose(q, norm.cdf(-m / 2 - x / m), rtol=1e-12)
+    m = 12.0
+    low, _, p, q = second.pieces(("one", 1.0, m, 1), False)
+    for at in np.searchsorted(low, [0.0, 30.0, 38.0, 70.0, 120.0]):
+        assert p[at:].sum() == pytest.approx(norm.cdf(m / 2 - low[at] / m), rel=1e-9)
+        assert q[at:].sum() == pytest.approx(norm.cdf(-m / 2 - low[at] / m), rel=1e-9)
 
 
-@pytest.mark.parametrize("pair", [("fixed", 0.1, 1.5), ("one", 0.2, 2.0), ("both", 0.2, 1.3), ("one", 1.0, 0.3)])
+@pytest.mark.parametrize(
+    "pair", [("fixed", 0.1, 1.5, 1), ("one", 0.2, 2.0, 1), ("both", 0.2, 1.3, 1), ("one", 1.0, 0.3, 1)]
+)
 def test_mu_is_no_less_where_it_is_looked_for_at_few_losses(pair: second.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two losses it is an upper bound, so fewer of them make it larger."""
     fine, linspace = second.proved({pair: 1}, 1e-5)["mu"], np.linspace
@@ -110,7 +112,7 @@ def test_mu_is_no_less_where_it_is_looked_for_at_few_losses(pair: second.Pair, m
 @pytest.mark.parametrize("m", [1e-12, 1e-9, 1e-6])
 def test_next_to_no_loss_has_figures_too(m: float) -> None:
     """Where noise is so large that nothing can be told apart: mu is not too small, and no search fails."""
-    found = second.proved({("one", 1.0, m): 1}, 1e-5)
+    found = second.proved({("one", 1.0, m, 1): 1}, 1e-5)
     assert found["epsilon"] == 0
     assert m * (1 - 1e-9) <= found["mu"] <= m + 1e-10
     assert 0.5 <= found["best_guess"] <= 0.5 + m + 1e-10
@@ -121,7 +123,7 @@ def test_one_sampled_release_has_the_closed_form() -> None:
     q, m, e = 0.1, 1.5, 0.7
     inner = math.log1p(math.expm1(e) / q)
     delta = q * (norm.cdf(m / 2 - inner / m) - math.exp(inner) * norm.cdf(-m / 2 - inner / m))
-    assert second.proved({("fixed", q, m): 1}, delta)["epsilon"] == pytest.approx(e, rel=5e-4)
+    assert second.proved({("fixed", q, m, 1): 1}, delta)["epsilon"] == pytest.approx(e, rel=5e-4)
 
 
 @pytest.mark.parametrize("temporal", [*Temporal])
@@ -130,7 +132,7 @@ def test_streams_have_the_mu_of_their_factorisation(temporal: Temporal) -> None:
     rounds, bands = 12, 4 if temporal is Temporal.BANDED else None
     factorisation = Factorisation(temporal, rounds, bands)
     law = {"mechanism": "stream", "law": "gaussian", "standard_deviation": 0.5, "records": rounds, "moved": 0.1}
-    shape, q, m = second.pair_of({**law, **factorisation.describe()}, "replace_one")
+    shape, q, m, _ = second.pair_of({**law, **factorisation.describe()}, "replace_one")
     column = np.pad(factorisation.kernel, (0, rounds - factorisation.kernel.size))
     matrix = sum(column[k] * np.eye(rounds, k=-k) for k in range(rounds))
     assert (shape, q) == ("one", 1.0)
@@ -138,15 +140,20 @@ def test_streams_have_the_mu_of_their_factorisation(temporal: Temporal) -> None:
     assert m == pytest.approx(0.2 * factorisation.sensitivity)
 
 
-@pytest.mark.parametrize("pair", [("one", 0.2, 1.3), ("both", 0.2, 1.3), ("fixed", 0.2, 1.3), ("one", 1.0, 1.3)])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        *(("one", 0.2, 1.3, 1), ("both", 0.2, 1.3, 1), ("fixed", 0.2, 1.3, 1), ("one", 1.0, 1.3, 1)),
+        *(("one", 0.2, 0.7, 3), ("both", 0.4, 0.7, 3), ("one", 1.0, 0.7, 3)),
+    ],
+)
 @pytest.mark.parametrize("back", [False, True])
 def test_a_lattice_dominates_its_pair(pair: second.Pair, back: bool) -> None:
     """Its delta at every e, of losses on the lattice, is not below that of the densities, summed on a fine grid."""
-    shape, q, m = pair
-    x = np.linspace(-14, 14, 400_001)
-    still, moved, turned = (norm.pdf(x, centre) for centre in (0, m, -m))
-    up = (1 - q) * still + q * moved
-    down = (1 - q) * still + q * turned if shape == "both" else still
+    shape, q, m, rows = pair
+    x, chances = np.linspace(-14, 14, 400_001), binom.pmf(np.arange(rows + 1), rows, q)
+    up, turned = (sum(chance * norm.pdf(x, k * shift) for k, chance in enumerate(chances)) for shift in (m, -m))
+    down = turned if shape == "both" else norm.pdf(x)
     if back:
         up, down = down, up
     h, t = 0.05, 1e-9

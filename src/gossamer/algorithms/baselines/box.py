@@ -34,6 +34,7 @@ from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms, fe
 from gossamer.algorithms.nodes import LearnerSettings, LearnerState, LearningNode, goes_by_all
 from gossamer.algorithms.plan import Plan, Problem
 from gossamer.algorithms.sample_planning import plan_samples
+from gossamer.privacy.guarantees import ALL_MODELS
 from gossamer.protocol.events import Completed
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import stepped
@@ -97,11 +98,8 @@ class AloneNode(LearningNode):
 
 def plan(problem: Problem[Settings]) -> Plan:
     """The plan of nodes that say nothing: what is proved is against whoever sees their models all the same."""
-    found = plan_samples(problem, _SEEN)
+    found = plan_samples(problem, ALL_MODELS)
     return replace(found, words=replace(found.words, shared=len(problem.shard_sizes) == 1))
-
-
-_SEEN = "whoever sees all models of a node, all other nodes together included"
 
 
 def small_runs(settings: Settings) -> SmallRuns:

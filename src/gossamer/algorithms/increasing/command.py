@@ -1,15 +1,13 @@
-"""``gossamer plan increasing``: rounds of growing size, by the paper's formulas or by what is proved."""
+"""``gossamer plan increasing``: rounds of growing size by the paper's formulas, and what is proved of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from gossamer.algorithms.command import AcceptWeak, Answer, Command, Doing, Option, Rows, refuse
+from gossamer.algorithms.command import Answer, Command, Doing, Option
 from gossamer.algorithms.increasing import planning as of
-from gossamer.algorithms.increasing.search import POWERS, FoundRounds, Objective, RoundSearch, search_rounds
 from gossamer.errors import CallerError, counted
 from gossamer.files import words_beside
 from gossamer.privacy.guarantees import remarks, rounded_up
@@ -54,10 +52,6 @@ def _formula(start: int, m: float, power: float) -> str:
     return f"{start} + ceil({start / m!r} * i)" if power == 1 else f"ceil({start} * (1 + i / {m!r})^{power:g})"
 
 
-def _title(asked: of.RoundProblem | RoundSearch, start: int, power: float, q: float, m: float) -> Rows:
-    return [[_WORDS["sizes" if power else "always"].format(asked=asked, start=start, power=power, q=q, m=m)]]
-
-
 def _listed(sizes: of.Sizes) -> str:
     """The first and the last ones, and how many there are."""
     shown = [str(size) for size in sizes.tolist()]
@@ -71,7 +65,7 @@ def _listed(sizes: of.Sizes) -> str:
 def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRelation) -> Answer:
     """Return a plan: what is claimed beside what is proved."""
     asked, theorem = plan.problem, plan.theorem
-    sizes = _title(asked, asked.initial_size, asked.power, plan.q, plan.m)
+    sizes = [[_WORDS["sizes" if asked.power else "always"].format(asked=asked, plan=plan)]]
     limits = zip(("K-", "K+", "K*"), plan.limits.values())
     known = "".join(f"{name} {limit:.6g}, " for name, limit in limits if limit is not None)
     facts = {"last": plan.passes[-1], "passes": counted(len(plan.passes), "pass", "passes"), "known": known}
@@ -123,118 +117,36 @@ def _by_proof(plan: of.RoundPlan, proved: of.Proved) -> str:
     )
 
 
-def found_document(found: FoundRounds) -> dict[str, Any]:
-    """Return what a search found, as plain data."""
-    asked = found.search
-    return {
-        "q": found.q,
-        "m": found.m,
-        "power": found.power,
-        "initial_size": found.initial_size,
-        "rounds": found.rounds,
-        "gradients": int(found.sizes.sum()),
-        "formula": _formula(found.initial_size, found.m, found.power),
-        "sizes": found.sizes.tolist(),
-        "sigma": found.sigma,
-        "delta": asked.delta,
-        "aggregate_noise": found.aggregate_noise,
-        "constant": {"rounds": found.constant_rounds, "aggregate_noise": found.constant_noise},
-        "proved": {"epsilon": found.epsilon, "smallest_sigma": found.sigma},
-        "neighboring_relation": asked.relation.value,
-        "searched": {
-            "objective": asked.objective.value,
-            "powers": list(asked.powers),
-            "initial_sizes": asked.starts,
-            "most_size": asked.largest,
-            "most_sigma": asked.most_sigma,
-            "most_noise": asked.most_noise,
-        },
-    }
-
-
-def found_answer(found: FoundRounds) -> Answer:
-    """Return what a search found."""
-    asked = found.search
-    sizes = _title(asked, found.initial_size, found.power, found.q, found.m)
-    noise = "sigma above 1000" if found.constant_noise is None else f"{found.constant_noise:.4g}"
-    rows = [
-        ["by proof", "these sizes", f"always {found.initial_size}"],
-        ["rounds", str(found.rounds), str(found.constant_rounds)],
-        ["aggregate noise, sqrt(rounds) sigma", f"{found.aggregate_noise:.4g}", noise],
-    ]
-    goal = "fewest rounds" if asked.objective is Objective.ROUNDS else "least aggregate noise"
-    powers, starts = (", ".join(f"{value:g}" for value in values) for values in (asked.powers, sorted(asked.starts)))
-    said = ["proved", "searched", *(["constant"] if found.power == 0 and not asked.initial_sizes else [])]
-    facts = {"sigma": rounded_up(found.sigma, 5), "epsilon": rounded_up(found.epsilon, 5), "goal": goal}
-    tried = "\n".join(_WORDS[name].format(asked=asked, powers=powers, starts=starts, **facts) for name in said)
-    text = (sizes, _listed(found.sizes), "", rows, tried)
-    weak = remarks(found.epsilon, asked.delta, asked.dataset_size, "the client")
-    return Answer(found_document(found), text, weak)
-
-
-_OF_PLAN = ("sigma", "r0", "case", "over")
-_BOUNDS = ("most_size", "most_sigma", "most_noise")
-_OF_SEARCH = ("delta", *_BOUNDS)
-_NEEDED = ("initial_size", "dataset_size", "gradients", "sigma", "epsilon")
-_NEEDED_BY_SEARCH = ("dataset_size", "gradients", "epsilon", "delta")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command."""
 
-    search: Annotated[Objective | None, Option("look for the best schedule that is proved")] = None
-    initial_size: Annotated[int | None, of.INITIAL_SIZE] = None
+    initial_size: Annotated[int, of.INITIAL_SIZE]
     dataset_size: Annotated[int, of.DATASET_SIZE]
     gradients: Annotated[int, of.GRADIENTS]
-    sigma: Annotated[float | None, of.SIGMA] = None
+    sigma: Annotated[float, of.SIGMA]
     epsilon: Annotated[float, of.EPSILON]
-    power: Annotated[float | None, of.POWER] = None
+    power: Annotated[float, of.POWER] = 1.0
     r0: Annotated[str | None, Option("a number up to 1/e, or max (default: r0(sigma) of the main theorem)", "R")] = None
-    case: Annotated[int | None, of.CASE] = None
+    case: Annotated[int, of.CASE] = 1
     over: Annotated[float | None, of.OVER] = None
-    delta: Annotated[float | None, Option("with --search: to be proved", "D", ge=1e-200, lt=1)] = None
-    accept_weak: AcceptWeak = False
-    most_size: Annotated[int | None, Option("with --search: of a round (default: N/10)", "S", ge=1, le=10**12)] = None
-    most_sigma: Annotated[float | None, Option("with --search: largest sigma (default: 8)", "Z", ge=0.05, le=1000)] = (
-        None
-    )
-    most_noise: Annotated[
-        float | None,
-        Option(
-            "with --search: largest aggregate noise, times that of rounds of the initial size (default: 1.25)",
-            "X",
-            gt=0,
-        ),
-    ] = None
     neighboring_relation: Annotated[NeighboringRelation, Option("of what is proved", also=("--relation",))] = (
         NeighboringRelation.ADD_OR_REMOVE_ONE
     )
 
 
-def needed(given: Mapping[str, Any]) -> tuple[Sequence[str], str]:
-    """Return what has to be given, by whether there is a search."""
-    return (_NEEDED, "") if given["search"] is None else (_NEEDED_BY_SEARCH, "--search")
-
-
 def answer(options: Options, doing: Doing) -> Answer:
-    """Return a plan, or what a search finds."""
-    if options.search is None:
-        refuse(options, _OF_SEARCH, "only with --search; leave out")
-        return _plan(options, doing)
-    refuse(options, _OF_PLAN, "only without --search; leave out")
-    return _search(options, options.search, doing)
-
-
-def _plan(options: Options, doing: Doing) -> Answer:
+    """Return a plan: what is claimed beside what is proved."""
     if options.over is not None and options.case != 2:
         raise CallerError("--over is K in units of K+, and only with --case 2; leave it out, or add --case 2")
-    given = {name: getattr(options, name) for name in _NEEDED}
-    given |= {name: value for name in ("power", "case", "over") if (value := getattr(options, name)) is not None}
-    plan = of.plan_rounds(of.RoundProblem(**given, r0=_r0(options.r0, given["sigma"])))
+    given = {name: getattr(options, name) for name in _GIVEN}
+    plan = of.plan_rounds(of.RoundProblem(**given, r0=_r0(options.r0, options.sigma), over=options.over or 1.0))
     with doing(f"accounting for {counted(plan.rounds, 'round')}"):
         proved = of.prove(plan, options.neighboring_relation)
     return plan_answer(plan, proved, options.neighboring_relation)
+
+
+_GIVEN = ("initial_size", "dataset_size", "gradients", "sigma", "epsilon", "power", "case")
 
 
 def _r0(text: str | None, sigma: float) -> float | None:
@@ -249,24 +161,9 @@ def _r0(text: str | None, sigma: float) -> float | None:
     return value
 
 
-def _search(options: Options, objective: Objective, doing: Doing) -> Answer:
-    given = {name: getattr(options, name) for name in (*_NEEDED_BY_SEARCH, *_BOUNDS)}
-    search = RoundSearch(
-        objective,
-        relation=options.neighboring_relation,
-        powers=POWERS if options.power is None else (options.power,),
-        initial_sizes=() if options.initial_size is None else (options.initial_size,),
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    with doing("searching") as report:
-        found = search_rounds(search, lambda text: report(f"searching: accounting for {text}"))
-    return found_answer(found)
-
-
 COMMAND = Command(
     Options,
     answer,
     help="rounds of growing size: sizes, noise, what is claimed and proved",
     description=_WORDS["description"],
-    needed=needed,
 )

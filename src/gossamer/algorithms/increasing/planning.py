@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
 
@@ -56,9 +56,9 @@ GRADIENTS = Option("gradients in all rounds together", "K", ge=1)
 SIGMA = Option(
     "noise multiplier: sd of the sum's noise / clip", "Z", ge=1.137, le=10**6, why=", as the main theorem needs"
 )
-EPSILON = Option("to be claimed; with --search, to be proved", "E", gt=0)
-POWER = Option("p (default: 1, with --search all of a grid)", "P", ge=0, le=4)
-CASE = Option("of the main theorem: 1, K <= K-; 2, K >= K+ (default: 1)", "N", ge=1, le=2)
+EPSILON = Option("to be claimed", "E", gt=0)
+POWER = Option("p", "P", ge=0, le=4)
+CASE = Option("of the main theorem: 1, K <= K-; 2, K >= K+", "N", ge=1, le=2)
 OVER = Option("with --case 2: K/K+ (default: 1)", "X", ge=1, le=1000)
 
 
@@ -360,8 +360,7 @@ def proved_epsilon(schedule: planner.Schedule, sigma: float, delta: float, relat
     return accountants.epsilon(planner.gaussian_releases(sigma, schedule), delta, relation).epsilon
 
 
-@lru_cache(maxsize=64)
-def full_batch_sigma(epsilon: float, delta: float, relation: NeighboringRelation) -> float:
+def _full_batch_sigma(epsilon: float, delta: float, relation: NeighboringRelation) -> float:
     """The least multiplier of one release on the full batch; the largest that is searched if it needs more."""
     try:
         return planner.calibrate_noise_multiplier(epsilon, delta, relation, [{Poisson(1.0): 1}]).noise_multiplier
@@ -369,7 +368,7 @@ def full_batch_sigma(epsilon: float, delta: float, relation: NeighboringRelation
         return planner.MOST_MULTIPLIER
 
 
-def estimated_sigma(squares: float, full: float) -> float:
+def _estimated_sigma(squares: float, full: float) -> float:
     """The multiplier at which rounds with ``squares`` = sum_i (s_i/N_c)^2 reveal as much as one full batch does with
     ``full``, roughly: never less than with full batches of as many squares."""
     limit = 1.0 / math.sqrt(math.log1p(1.0 / (full**2 * squares)))
@@ -385,7 +384,7 @@ def smallest_sigma(
     As `planner.calibrate_noise_multiplier`, but from the estimate on: small multipliers take long to account for.
     """
     squares = sum(count * sampling.rate**2 for sampling, count in schedule.items())
-    start = estimated_sigma(squares, full_batch_sigma(epsilon, delta, relation))
+    start = _estimated_sigma(squares, _full_batch_sigma(epsilon, delta, relation))
 
     def spent(sigma: float) -> float:
         return proved_epsilon(schedule, sigma, delta, relation)
@@ -398,9 +397,6 @@ def smallest_sigma(
 
 LEAST_DELTA = 1e-200
 """A smaller delta is not accounted for."""
-
-Places = npt.NDArray[np.int64] | npt.NDArray[np.float64]
-"""Numbers of rounds, from 0."""
 
 _HALVINGS = 12
 """To find the largest q that is claimed, between two that are near each other."""
@@ -590,12 +586,7 @@ def _smaller(plan: RoundPlan) -> RoundPlan | None:
 
 def power_sizes(initial_size: int, m: float, power: float, rounds: int) -> Sizes:
     """ceil(s_0 (1 + i/m)^p), [rounds]: with s_0 = N_c q m^p this is ceil(N_c q (i + m)^p)."""
-    return sizes_at(np.arange(rounds), initial_size, m, power)
-
-
-def sizes_at(places: Places, initial_size: int, m: float, power: float) -> Sizes:
-    """Those of the rounds ``places``, counted from 0."""
-    real = initial_size * ((1.0 + places / m) ** power if power else np.ones(len(places)))
+    real = initial_size * ((1.0 + np.arange(rounds) / m) ** power if power else np.ones(rounds))
     return np.ceil(real * (1 - 1e-12)).astype(np.int64)  # rounding must not make 17 of 16
 
 

@@ -16,7 +16,7 @@ prints it. With ``privacy_unit: client`` an edge's whole gradient is clipped to 
 
 | symbol | here |
 |---|---|
-| s, L, D_F | `Settings.gradient_sd`, `smoothness`, `loss_gap`; estimated on public or synthetic examples if left out |
+| s, L, D_F | `Settings.gradient_sd`, `smoothness`, `loss_gap`; estimated on synthetic examples if left out |
 | kappa, rho | `Settings.kappa`, `reduction` |
 | tau | `Settings.schedule_staleness` |
 | first G | ``privacy.clip: {policy: stages, initial: ...}`` |
@@ -42,7 +42,7 @@ from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud import whole
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
 from gossamer.algorithms.edge_cloud.whole import EdgeSettings
-from gossamer.algorithms.interface import SYNTHETIC, Algorithm, Clips, Figures, SmallRuns
+from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.mapa.stages import COMMAND, Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import output
 from gossamer.errors import SpecError
@@ -72,9 +72,7 @@ class Settings(EdgeSettings):
     gradient_sd, smoothness, loss_gap : float, optional
         s, L and D_F: root of the mean squared distance of one example's gradient from the mean gradient, a Lipschitz
         constant of the gradient, and an upper bound of F(x_0) - F*. What is left out is estimated before training on
-        ``estimate_on``, never on private data.
-    estimate_on : str
-        ``synthetic``, or the name of a public data set of the same shape.
+        synthetic examples, never on private data.
     kappa : float
         Probability in (0, 1) with which the first clip is too small for a gradient.
     reduction : float
@@ -90,7 +88,6 @@ class Settings(EdgeSettings):
     gradient_sd: PositiveFloat | None = None
     smoothness: PositiveFloat | None = None
     loss_gap: PositiveFloat | None = None
-    estimate_on: str = SYNTHETIC
     kappa: float = Field(default=0.1, gt=0, lt=1)
     reduction: float = Field(default=0.5, gt=0, lt=1)
     schedule_staleness: int | None = Field(default=None, ge=0)
@@ -211,7 +208,7 @@ ALGORITHM = Algorithm(
     check=edge_cloud.check,
     plan=whole.plan,
     clips=Clips(("stages",), StageClip(), first_clip),
-    estimates=lambda settings: (settings.missing, settings.estimate_on),
+    estimates=lambda settings: settings.missing,
     figures=Figures(
         count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice, claims=edge_cloud.claims
     ),

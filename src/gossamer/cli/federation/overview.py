@@ -1,17 +1,22 @@
-"""``gossamer federation status``: how all parties of a federation are, in one table, the worst first."""
+"""``gossamer federation status`` and ``stop``: how all parties are, in one table, the worst first, and their end."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
-from gossamer.cli.printing import say, table
+from gossamer.cli.printing import answered, say, table
+from gossamer.deployment.founding import layout as papers
+from gossamer.deployment.founding.founding import give_order
 from gossamer.deployment.overview.watch import Statuses, Watch
 from gossamer.deployment.party.health import Severity, write_metrics
+from gossamer.deployment.party.state_folder import ENDED
 from gossamer.files import to_json
+from gossamer.keys.identity import Identity
+from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
 
@@ -20,12 +25,70 @@ def status_command(options: argparse.Namespace) -> int:
     """Show how the parties are; the worst of them gives the exit code."""
     watch = Watch(options.dir, say, options.wait)
     with watch.transport:
-        watch.look(options.wait, until_heard=True)
+        watch.look(options.wait, watch.all_heard)
         while True:
             code = _shown(options, watch.statuses())
             if not options.watch:
                 return code
             watch.look(_EVERY)
+
+
+def rehearse_command(options: argparse.Namespace) -> int:
+    """Show which parties could begin; exit code 1 where one could not, or is off."""
+    watch = Watch(options.dir, say, options.wait)
+    with watch.transport:
+        watch.look(options.wait, lambda: not any(map(_lacks, watch.statuses().values())))
+        found = {name: _lacks(one) for name, one in watch.statuses().items()}
+    document = {name: {"ready": not lacks, "lacks": lacks} for name, lacks in found.items()}
+    rows = [(name, "no" if lacks else "yes", "; ".join(lacks) or "-") for name, lacks in found.items()]
+    return answered(options, document, table([("party", "ready", "what it lacks"), *rows]), int(any(found.values())))
+
+
+def _lacks(status: Mapping[str, Any]) -> list[str]:
+    """What a party lacks to begin: by its rehearsal, and as who watches sees it."""
+    if status["process"] is not None and "rehearsal" not in status:
+        return [f"does not rehearse: it is {status['state']}; start it with --rehearse"]
+    own = [text for text in status.get("rehearsal", {}).values() if text]
+    return own + [one["text"] for one in status["problems"] if one["kind"] not in _REHEARSED]
+
+
+_REHEARSED = ("process", "reach", "peers")
+"""Kinds of problems of a node that has not begun, which its rehearsal says better."""
+
+
+def stop_command(options: argparse.Namespace) -> int:
+    """Ask all parties to end, and show what they do."""
+    found, _ = _ordered(options, STOP)
+    return _told(options, [name for name, one in found.items() if one["state"] not in ENDED], "end")
+
+
+def remove_command(options: argparse.Namespace) -> int:
+    """Have all parties take nothing of one any longer, and show who knows that."""
+    _, waits = _ordered(options, REMOVE + options.name)
+    if (acl := options.dir / papers.ACCESS).exists():
+        say(f"{acl} goes to the broker's machine, and the broker reloads it (SIGHUP): connections go on.")
+    return _told(options, waits, "say that they know it")
+
+
+def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str]]:
+    """Give an order, and show how the parties are then; also who has not answered."""
+    give_order(options.dir, what, None if options.organiser is None else Identity.load(options.organiser))
+    watch = Watch(options.dir, say, options.wait)
+    with watch.transport:
+        watch.look(options.wait, lambda: not watch.waits_for(what))
+        found, waits = watch.statuses(), watch.waits_for(what)
+    _shown(argparse.Namespace(json=options.json, watch=False, prometheus=None), found)
+    return found, waits
+
+
+def _told(options: argparse.Namespace, waits: Sequence[str], what: str) -> int:
+    """Say who did not do what was asked; the exit code."""
+    if waits:
+        say(
+            f"{', '.join(waits)} did not {what}, or were not heard. Others tell whom they reach, and so does "
+            f"`gossamer federation status {options.dir} --watch`."
+        )
+    return 1 if waits else 0
 
 
 def _shown(options: argparse.Namespace, found: Statuses) -> int:
@@ -47,7 +110,8 @@ def _shown(options: argparse.Namespace, found: Statuses) -> int:
 
 
 def _row(status: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    who = status["node"], status["level"], status["state"]
+    by_order = status["state"] == "finished" and status.get("finished") in (STOPPED, REMOVED)
+    who = status["node"], status["level"], status["finished" if by_order else "state"]
     if "version" not in status:
         return (*who, *["-"] * 6)
     since = _ago(now - status["since"])

@@ -28,7 +28,7 @@ from gossamer.data.settings import GENERATED
 from gossamer.data.table import MISSING, WrongCell
 from gossamer.data.table_files import WrongHeader
 from gossamer.data.table_survey import Looked, LookedAt, look
-from gossamer.errors import CallerError, counted, shortened
+from gossamer.errors import CallerError, counted, listed, shortened
 from gossamer.experiment.preparation.doubts import doubts
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
@@ -357,8 +357,7 @@ def _same(column: LookedAt) -> str:
 def _covering(answer: str, column: LookedAt, remedy: str) -> str:
     """Texts that were answered, which have to cover those that are there; ``same`` takes these."""
     others = sorted(column.texts.keys() - set(texts_of(answer)))
-    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-    named, same = ", ".join(map(repr, others[:_NAMED])) + more, answer == "same"
+    named, same = listed([*map(repr, others)], _NAMED), answer == "same"
     rules = {
         "no_answer": not answer,
         "many": same and column.many,

@@ -199,6 +199,9 @@ def recalibrate_command(options: argparse.Namespace) -> int:
     if not parts:
         raise CallerError(f"expected a folder with {RELEASED}, which evaluation.release: private leaves, found none")
     released = ReleasedScores.together(parts)
+    if released.masked:
+        missing = ", ".join(released.missing)
+        raise CallerError(f"the sum of all parties' histograms cannot be opened without {missing}; name their folders")
     found = Recalibration.of(released.total, released.prevalence)
     card, vector = found.applied(model.card, rebuilt(model.card, model.place), model.vector)
     if (own is None or others) and released.run != model.run:

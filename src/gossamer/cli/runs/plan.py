@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import typing
-from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import StrEnum
 from functools import partial
@@ -26,7 +25,8 @@ def add_arguments(command: CommandParser) -> None:
             _fill(plans.add_parser(name, help=own.help), name, own)
     for one in KIND.registered():
         if one.name not in plans.choices:
-            plans.add_parser(one.name, help=f"registered by {one}").late = partial(_fill_registered, one.name)
+            parser = plans.add_parser(one.name, help=f"registered by {one}")
+            parser.late, parser.foreign = partial(_fill_registered, one.name), True
 
 
 def _fill_registered(name: str, parser: CommandParser) -> None:
@@ -39,7 +39,7 @@ def _fill_registered(name: str, parser: CommandParser) -> None:
 def _fill(parser: CommandParser, name: str, own: Command) -> None:
     parser.description = own.description
     defaults = {field: _default(own, field) for field in _options(own)}
-    needed, _ = _needed(own, defaults)
+    needed = _needed(own)
     for field, (kind, option) in _options(own).items():
         _add(parser.required() if field in needed else parser, field, kind, option, defaults[field])
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
@@ -89,7 +89,8 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     """The options as the command takes them, once they were checked."""
     known = _options(command)
     given = {field: getattr(options, field) for field in known}
-    _check_needed(name, command, given)
+    if missing := [known[field][1].asked or flag_of(field) for field in _needed(command) if given[field] is None]:
+        raise CallerError(f"plan {name} needs {', '.join(missing)}")
     for field, (option, whole) in numbers(command.options).items():
         if given[field] is not None and (expected := option.refusal(given[field], whole)) is not None:
             raise CallerError(f"{flag_of(field)} must be {expected}")
@@ -98,18 +99,9 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
 
 
-def _needed(command: Command, given: Mapping[str, Any]) -> tuple[Sequence[str], str]:
-    """The fields that have to be given beside those that are, and a flag that makes them so."""
-    if command.needed is not None:
-        return command.needed(given)
-    return [field.name for field in fields(command.options) if field.default is MISSING], ""
-
-
-def _check_needed(name: str, command: Command, given: Mapping[str, Any]) -> None:
-    needed, flag = _needed(command, given)
-    asked = {field: option.asked or flag_of(field) for field, (_, option) in _options(command).items()}
-    if missing := [asked[field] for field in needed if given[field] is None]:
-        raise CallerError(f"plan {name}{flag and ' '}{flag} needs {', '.join(missing)}")
+def _needed(command: Command) -> list[str]:
+    """The fields that have to be given."""
+    return [field.name for field in fields(command.options) if field.default is MISSING]
 
 
 def _value(kind: Any, value: Any) -> Any:

@@ -160,21 +160,28 @@ def _run(options: argparse.Namespace) -> Start:
         "trace": options.trace,
         "track": options.track,
         **_kept(options),
+        **_engine(options),
     }
-    if options.shards is not None:
-        from gossamer.runtimes.ray_shards import RayShards
-
-        more["engine"] = RayShards(options.shards)
     return out, lambda shown: run(experiment, out, progress=shown, **more)
+
+
+def _engine(options: argparse.Namespace) -> dict[str, Any]:
+    """Shards that compute for the run, if they were asked for."""
+    if options.shards is None:
+        return {}
+    from gossamer.runtimes.ray_shards import RayShards
+
+    return {"engine": RayShards(options.shards)}
 
 
 def _repeat(options: argparse.Namespace) -> Start:
     from gossamer.experiment.runs.repeats import repeat_run
 
-    _check_alone("--repeat", options, {"--checkpoint": options.checkpoint is not None})
+    more = {"--checkpoint": options.checkpoint is not None, "--shards": options.shards is not None}
+    _check_alone("--repeat", options, more)
     out = options.out or Path("runs") / f"{options.repeat.resolve().name}-repeat"
-    more = {"overwrite": options.overwrite, "trace": options.trace}
-    return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **more)
+    given = {"overwrite": options.overwrite, "trace": options.trace}
+    return out, lambda shown: repeat_run(options.repeat, out, progress=shown, **given)
 
 
 def _resume(options: argparse.Namespace) -> Start:
@@ -182,7 +189,7 @@ def _resume(options: argparse.Namespace) -> Start:
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
     _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
-    given = {"trace": options.trace, **_kept(options)}
+    given = {"trace": options.trace, **_kept(options), **_engine(options)}
     return options.resume, lambda shown: resume_run(options.resume, progress=shown, **given)
 
 
@@ -193,7 +200,6 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
         "--set": bool(options.set),
         "--seed": options.seed is not None,
         "--reproducible": options.reproducible,
-        "--shards": options.shards is not None,
         "--track": bool(options.track),
         **more,
     }

@@ -38,14 +38,12 @@ def sweep_command(options: argparse.Namespace) -> int:
 
 def make(study: Study, options: argparse.Namespace) -> None:
     """Make the runs of a study; an interrupt leaves those that are done, and says so."""
-    from gossamer.cli.live import shown
     from gossamer.studies.runs import workers_of
 
     try:
         with workers_of(options.engine, options.jobs) as workers:
             warn(workers.remarks)
-            with shown(study, workers.at_once) as tell:
-                study.make(workers, tell)
+            study.make(workers, say)
     except KeyboardInterrupt:
         done = sum(one.finished for one in study.runs)
         say(

@@ -16,7 +16,14 @@ from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError, SpecError, counted, did_you_mean, failing_as
 from gossamer.experiment.preparation.objective import build_objective, pretrained_file
-from gossamer.experiment.specs.spec import Experiment, PretrainedSettings, PrivacySettings, of_others, resolved
+from gossamer.experiment.specs.spec import (
+    NOTHING_FROZEN,
+    Experiment,
+    PretrainedSettings,
+    PrivacySettings,
+    of_others,
+    resolved,
+)
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.files import make_own_folder, read_file, replaced
 from gossamer.keys.identity import Identity, PublicKey
@@ -173,12 +180,12 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
 
 
 def _with_frozen(experiment: Experiment) -> Experiment:
-    """The experiment with a hash of what its network holds and nobody trains, where the code for it is here."""
+    """The experiment with what its network holds and nobody trains, as a hash, where the code for it is here."""
     objective = experiment.objective
     if objective.module is None and objective.adapters is None:
         return experiment
     try:
-        frozen = build_objective(experiment, blank_dataset(experiment.dataset)).frozen
+        frozen = build_objective(experiment, blank_dataset(experiment.dataset)).frozen or NOTHING_FROZEN
     except CallerError:  # an organiser need not have the code that parties run
         return experiment
     return experiment.model_copy(update={"objective": objective.model_copy(update={"frozen": frozen})})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,6 +35,7 @@ from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, invite, parse_signed, read_signed
+from gossamer.keys.orders import REMOVE, STOP, Order, Orders
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
@@ -169,6 +170,7 @@ def _founded(
     authority: Authority | None,
     files: Mapping[str, bytes],
     broker: bytes | None = None,
+    removed: Collection[str] = (),
 ) -> Founded:
     """The papers, with what is written anew whenever invitations are: these, certificates, and the record of them.
 
@@ -184,12 +186,14 @@ def _founded(
         Other files, by place.
     broker : bytes, optional
         Certificate of the broker, if it has one already.
+    removed : collection of str
+        Parties that it does not let in any longer.
     """
     record = next(iter(invitations.values())).encode()
     invitation = parse_signed(record)
     files = {**files, **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()}}
     if authority is not None:
-        files |= papers.for_broker(invitation, authority, broker)
+        files |= papers.for_broker(invitation, authority, broker, removed)
         for member in (*invitation.members, *invitation.watchers):
             files |= papers.for_party(member, authority, invitation.expires, member.name)
     # A node that runs from this folder begins anew as soon as it sees another invitation, so that comes last.
@@ -236,14 +240,7 @@ def draft_again(
     folder = Path(folder)
     if folder.is_dir():
         papers.check_own(folder)
-    signer = organiser or _signer(folder)
-    before = read_signed(folder / papers.RECORD)
-    if signer.public_key != before.organiser:
-        raise CallerError(
-            f"{folder}: expected the key of this federation's organiser, with fingerprint "
-            f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
-            "organiser's with --organiser"
-        )
+    signer, before = _signer(folder, organiser)
     check_known("keys", keys or {}, parties)
     spec = _spec(before, parties)
     made, given = _keys(parties, keys)
@@ -260,17 +257,55 @@ def draft_again(
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
     files |= {} if watcher is None else {papers.WATCHER_KEY: watcher.pem}
-    return _founded(invitations, made, authority, files, read_file(certificate) if certificate.exists() else None)
+    old = read_file(certificate) if certificate.exists() else None
+    return _founded(invitations, made, authority, files, old, _orders(folder, before).removed)
 
 
-def _signer(folder: Path) -> Identity:
+def _signer(folder: Path, organiser: Identity | None) -> tuple[Identity, Invitation]:
+    """The key of a federation's organiser, by default that in its folder, and the invitation signed last."""
     key = folder / papers.ORGANISER_KEY
-    if not key.exists():
+    if organiser is None and not key.exists():
         raise CallerError(
             f"{folder}: there is no {papers.ORGANISER_KEY}; name the folder that `federation new` made, and the "
             "organiser's key if it lies elsewhere"
         )
-    return Identity.load(key)
+    signer, before = organiser or Identity.load(key), read_signed(folder / papers.RECORD)
+    if signer.public_key != before.organiser:
+        raise CallerError(
+            f"{folder}: expected the key of this federation's organiser, with fingerprint "
+            f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
+            "organiser's with --organiser"
+        )
+    return signer, before
+
+
+def _orders(folder: Path, before: Invitation) -> Orders:
+    return Orders(folder / papers.ORDERS, before.run, before.organiser)
+
+
+def give_order(folder: Path, what: str, organiser: Identity | None = None) -> None:
+    """Sign an order to all parties of a federation, and keep it in its folder, from where those who watch tell it.
+
+    One that removes a party takes it from the broker's access list, too.
+
+    Raises
+    ------
+    CallerError
+        If the folder is not one of a federation, the key not that of its organiser, or nobody can go on without the
+        party.
+    """
+    signer, before = _signer(folder, organiser)
+    orders, name = _orders(folder, before), what.removeprefix(REMOVE)
+    if what != STOP:
+        check_known("remove", [name], [member.name for member in before.members])
+        left = [one for one in before.sizes if one not in {name, *orders.removed}]
+        if name not in before.sizes or len(left) < 2:
+            others = "it serves the others" if name not in before.sizes else "it would leave one party with data"
+            raise CallerError(f"{name} cannot be removed, since {others}; `federation stop` ends the run for all")
+    orders.take(Order.signed(signer, before.run, what))
+    if papers.has_tls(before.broker) and (folder / papers.ACCESS).exists():
+        rules = access_list(before.run, papers.on_broker(before, orders.removed))
+        papers.write(folder, {papers.ACCESS: rules.encode()})
 
 
 def _spec(before: Invitation, parties: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@
       authority.key         signs the certificates                      }
       authority.crt         by which others know what it signed; each of them has a copy as ca.crt
       federation.yaml       one of the invitations, from which `add` and `renew` go on
+      orders                what the organiser has asked of all while the run goes on, if anything, signed
       start.safetensors     the model that all start from, if there is one: a copy goes to each party
       broker/               for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
       overview/             for whoever may see how all parties are: federation.yaml, ca.crt, tls.crt, identity.key
@@ -18,7 +19,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ from urllib.parse import urlsplit
 from gossamer.errors import CallerError, SpecError
 from gossamer.files import make_own_folder, replaced
 from gossamer.keys.invitations import WATCHER, Invitation, Member
+from gossamer.keys.orders import FILE
 from gossamer.keys.private_files import write_private
 from gossamer.runtimes.mqtt.broker import Tls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
@@ -34,10 +36,11 @@ ORGANISER_KEY = "organiser.key"
 AUTHORITY_KEY = "authority.key"
 AUTHORITY_CERTIFICATE = "authority.crt"
 RECORD = "federation.yaml"
-START = "start.safetensors"
+START, ORDERS = "start.safetensors", FILE
 BROKER = "broker"
+ACCESS = f"{BROKER}/acl"
 BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
-RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER)
+RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER, ORDERS)
 """Names in the folder that no party can have."""
 
 INVITATION = "invitation.yaml"
@@ -118,7 +121,9 @@ def configuration(broker: str, members: int, place: Path | None = None) -> dict[
     return {f"{BROKER}/mosquitto.conf": text.encode()}
 
 
-def for_broker(invitation: Invitation, authority: Authority, certificate: bytes | None = None) -> dict[str, bytes]:
+def for_broker(
+    invitation: Invitation, authority: Authority, certificate: bytes | None = None, removed: Collection[str] = ()
+) -> dict[str, bytes]:
     """A new certificate for the broker, its key unless it has a certificate already, and who may do what there."""
     if certificate is None:
         broker = authority.server("broker", [host_and_port(invitation.broker)[0]], invitation.expires)
@@ -128,13 +133,13 @@ def for_broker(invitation: Invitation, authority: Authority, certificate: bytes 
     return {
         **made,
         f"{BROKER}/ca.crt": authority.certificate,
-        f"{BROKER}/acl": access_list(invitation.run, on_broker(invitation)).encode(),
+        ACCESS: access_list(invitation.run, on_broker(invitation, removed)).encode(),
     }
 
 
-def on_broker(invitation: Invitation) -> list[str]:
-    """Names of all that a broker lets in: parties, and who watches them."""
-    return [one.name for one in (*invitation.members, *invitation.watchers)]
+def on_broker(invitation: Invitation, removed: Collection[str] = ()) -> list[str]:
+    """Names of all that a broker lets in: parties, but for those that were ``removed``, and who watches them."""
+    return [one.name for one in (*invitation.members, *invitation.watchers) if one.name not in removed]
 
 
 def for_party(member: Member, authority: Authority, until: datetime, place: str, run: str | None = None) -> Files:

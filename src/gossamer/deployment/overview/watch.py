@@ -22,6 +22,7 @@ from gossamer.deployment.peers.standing import PeerState
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
+from gossamer.keys.orders import REMOVE, STOP, Orders
 from gossamer.runtimes.mqtt.broker import TransportSettings
 from gossamer.runtimes.mqtt.certificates import expiry
 from gossamer.runtimes.mqtt.transport import MqttTransport
@@ -33,6 +34,7 @@ _BY_ITSELF = ("not allowed", "too large", "perhaps too large", "not acknowledged
 _CLOCK = 30.0  # seconds by which clocks may differ
 _PATIENCE = 15.0  # seconds for which nobody is missed at first
 UNHEARD = "not heard"
+_OUT = (*ENDED, "removed")  # states of parties whose part is over
 _KEPT = ("version", "since", "updates", "releases", "planned_releases")
 
 Statuses = dict[str, dict[str, Any]]
@@ -58,6 +60,8 @@ class Watch:
 
     Attributes
     ----------
+    orders : Orders
+        The organiser's orders, which are told to all parties.
     transport : MqttTransport
         Connection to the broker, to be opened before anything else, and closed.
     """
@@ -72,24 +76,38 @@ class Watch:
         address = broker_address(place, place / papers.IDENTITY, self.invitation)
         self.transport = MqttTransport(run, WATCHER, address, limits, say)
         names = [member.name for member in members]
-        self._peers = Peers(identity, run, WATCHER, members, OVERVIEW, time.monotonic(), contacts=names)
+        self.orders = Orders(folder / papers.ORDERS, run, self.invitation.organiser)
+        ends = identity, run, WATCHER, members
+        self._peers = Peers(*ends, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
 
-    def look(self, seconds: float, *, until_heard: bool = False) -> None:
-        """Listen for so many seconds, or until all parties were heard."""
+    def look(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Listen for so many seconds, or until it is done."""
         until = time.monotonic() + seconds
-        while (now := time.monotonic()) < until:
-            if until_heard and all(peer.digest for peer in self._peers.states(now).values()):
-                return
+        while (now := time.monotonic()) < until and not done():
             self._send(self._peers.wake(now))
             datagram = self.transport.receive(min(0.5, until - now))
             if datagram is not None:
                 self._send(self._peers.open(datagram.sender, datagram.payload, time.monotonic())[1])
 
+    def all_heard(self) -> bool:
+        """Whether all parties were."""
+        return all(peer.digest for peer in self._peers.states(time.monotonic()).values())
+
+    def waits_for(self, order: str) -> list[str]:
+        """Parties that have not ended, nor said of an order that they know it, or why they do not follow it."""
+        told = {name: one.get("orders", {}) for name, one in self.statuses().items() if one["state"] not in _OUT}
+        return [name for name, orders in told.items() if not (orders.get(order) if order == STOP else order in orders)]
+
     def statuses(self) -> Statuses:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self.folder / name / papers.CERTIFICATE)]
-        return judged(states, self.invitation.run, time.time(), expired, connected=self.transport.connected)
+        found = judged(states, self.invitation.run, time.time(), expired, connected=self.transport.connected)
+        for name in (name for name in found if REMOVE + name in self.orders.known):
+            if found[name]["state"] not in ENDED:
+                found[name]["state"] = "removed"
+            grade(found[name], [])
+        return found
 
     def _send(self, datagrams: list[tuple[str, bytes]]) -> None:
         for to, datagram in datagrams:
@@ -192,7 +210,8 @@ def _status(peer: PeerState, now: float, names: Collection[str]) -> dict[str, An
 
 def _late(status: Mapping[str, Any]) -> set[str]:
     """Peers that a party does not hear, or that acknowledge nothing of it."""
-    silent = {name for name, peer in status["peers"].items() if peer["state"] != "up" and not peer.get("finished")}
+    here = {name: peer for name, peer in status["peers"].items() if peer["state"] not in ("up", "removed")}
+    silent = {name for name, peer in here.items() if not peer.get("finished")}
     return silent | set(status.get("unacknowledged", ()))
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import allowing
 from gossamer.data.datasets import blank_dataset
@@ -19,7 +18,6 @@ from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, roster, with_start
 from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals
 from gossamer.errors import CallerError, SpecError, beginning, counted
-from gossamer.experiment.preparation.objective import estimates_on, needs_estimates
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
 from gossamer.experiment.specs.spec import Experiment
@@ -78,11 +76,6 @@ def experiment_of(invitation: Invitation, modules: Collection[str] = (), start: 
     check_deployed(experiment)
     experiment = with_start(experiment, path=start)
     _check_members(invitation, experiment)
-    if needs_estimates(experiment) and estimates_on(experiment) != SYNTHETIC:
-        raise InvitationError(
-            "the spec of the invitation has constants to be estimated on public examples, which parties may not "
-            "have; the organiser writes them out (`gossamer plan`)"
-        )
     return experiment
 
 
@@ -306,6 +299,8 @@ class PartyOptions:
         Seconds for which a new node waits for its neighbours before it starts.
     gone_after : float
         Seconds of silence after which a peer counts as gone, and is not waited for at the end.
+    rehearse : bool
+        Whether to begin nothing, and tell those who watch the federation whether the node could.
     trace : Path, optional
         File for every event and effect.
     quiet : bool
@@ -327,6 +322,7 @@ class PartyOptions:
     connect_timeout: float = 60.0
     wait: float = 60.0
     gone_after: float = 300.0
+    rehearse: bool = False
     trace: Path | None = None
     quiet: bool = False
 

@@ -31,7 +31,7 @@ from gossamer.errors import CallerError, counted, failing_as
 from gossamer.files import replaced
 
 _DAY = 86400.0
-LOST = ("gone", "quarantined")
+LOST = ("gone", "quarantined", "removed")
 """States of peers that are not waited for."""
 _EMPTY = 3
 """Rounds in a row that came to nothing, from which somebody is needed now."""
@@ -145,6 +145,9 @@ def _of_process(status: Mapping[str, Any]) -> Alerts:
         yield WARNING, "was stopped before its part in the run was over; start it again to go on"
     elif state in _STARTING:
         yield WARNING, f"has not begun yet: it is {state}"
+    for order, unless in status.get("orders", {}).items():
+        if unless:
+            yield WARNING, f"the organiser has given the order: {order}; {unless}"
 
 
 def _of_papers(status: Mapping[str, Any], now: float, limits: HealthLimits) -> Alerts:
@@ -228,7 +231,7 @@ def _of_broker(status: Mapping[str, Any]) -> Alerts:
 
 
 def _of_peers(status: Mapping[str, Any]) -> Alerts:
-    peers = status.get("peers", {})
+    peers = {name: peer for name, peer in status.get("peers", {}).items() if peer["state"] != "removed"}
     lost = {name for name, peer in peers.items() if peer["state"] in LOST and not peer.get("finished")}
     left = {name for name, peer in peers.items() if not peer.get("finished")} - lost
     stuck = lost and not status.get("finished") and (bool(lost & set(status.get("needs", ()))) or not left)

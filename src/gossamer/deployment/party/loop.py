@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gossamer.deployment.party.reach import ALONE, Wire, short
+from gossamer.deployment.party.reach import ALONE, REHEARSES, Wire, short
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import GossamerError
 from gossamer.keys.invitations import Invitation, content_of, parse_signed
@@ -281,6 +281,8 @@ class NodeLoop(Wire):
         if self.host.finished:
             self._end(self.host.finished)
         self._carry_out(self.host.start(self.clock()))
+        if why := self.ends():
+            self.stop(why)
         while not self.stopping and not self._over():
             self.turn()
 
@@ -431,12 +433,13 @@ class NodeLoop(Wire):
         While none has finished it waits: who is gone for hours may come back.
         """
         states = self.peers.states(now)
-        if self.serves and any(peer.finished for peer in states.values()) and _busy(states) <= self._lost(states, now):
+        done = any(peer.finished not in ("", REHEARSES) for peer in states.values())
+        if self.serves and done and _busy(states) <= self._lost(states, now):
             self._carry_out(self.host.stop("all others finished or gone", now))
 
     def _lost(self, states: Mapping[str, PeerState], now: float) -> set[str]:
         """Peers that are not waited for."""
-        lost = {name for name, peer in states.items() if peer.state == "quarantined"}
+        lost = {name for name, peer in states.items() if peer.state in ("quarantined", "removed")}
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
         if self.ended is not None:

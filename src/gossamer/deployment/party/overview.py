@@ -17,6 +17,7 @@ from typing import Any
 from gossamer.deployment.party.agreement import Invited
 from gossamer.deployment.peers.digest import Digest
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerSettings
+from gossamer.keys.orders import Orders
 from gossamer.protocol.messages import Frame
 
 OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_hello=10.0)
@@ -24,6 +25,7 @@ OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_
 TOLD = (
     *("state", "since", "version", "updates", "releases", "planned_releases", "finished", "connected"),
     *("peers", "unacknowledged", "alone", "holds", "stalled", "rounds", "needs", "expires", "forgotten"),
+    *("orders", "rehearsal"),
 )
 """Keys of a status that a digest may depend on."""
 _STALE = 10.0  # seconds for which a digest is told again to who asks often: none shows when a computation ends
@@ -77,10 +79,17 @@ class Overview:
         Seconds on the node's clock.
     say : callable
         Takes a line on who watches.
+    orders : Orders, optional
+        The organiser's orders, which who watches may pass on.
     """
 
     def __init__(
-        self, invited: Invited, status: Callable[[], Mapping[str, Any]], now: float, say: Callable[[str], None]
+        self,
+        invited: Invited,
+        status: Callable[[], Mapping[str, Any]],
+        now: float,
+        say: Callable[[str], None],
+        orders: Orders | None = None,
     ) -> None:
         invitation, allowed = invited.agreed.invitation, invited.policy is None or invited.policy.overview
         self._names = {watcher.name for watcher in invitation.watchers}
@@ -88,7 +97,7 @@ class Overview:
         self._next_look, self._stale_at, self._digest = -math.inf, -math.inf, digest_of(status(), time.time())
         told = invitation.watchers if allowed else ()
         ends, names = (invited.identity, invitation.run, invitation.me.name, told), [one.name for one in told]
-        self._peers = Peers(*ends, OVERVIEW, now, contacts=names, digest=lambda: self._digest, log=say)
+        self._peers = Peers(*ends, OVERVIEW, now, contacts=names, digest=lambda: self._digest, orders=orders, log=say)
 
     def watches(self, name: str) -> bool:
         """Whether it is somebody who watches, and no peer."""
@@ -128,4 +137,11 @@ class Overview:
 def _news(status: Mapping[str, Any]) -> object:
     """Part of a status that is news when it changes: all that does not follow from how long computations take."""
     peers = {name: peer["state"] for name, peer in status.get("peers", {}).items()}
-    return status["state"], peers, set(status.get("unacknowledged", ())), status.get("alone") is None
+    return (
+        status["state"],
+        peers,
+        set(status.get("unacknowledged", ())),
+        status.get("alone") is None,
+        dict(status.get("orders", {})),
+        status.get("rehearsal"),
+    )

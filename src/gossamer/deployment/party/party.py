@@ -36,6 +36,8 @@ from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.errors import CallerError, GossamerError
 from gossamer.extras import installed_wheel
 from gossamer.keys.invitations import Invitation
+from gossamer.keys.orders import FILE as ORDERS
+from gossamer.keys.orders import Orders
 from gossamer.protocol.session import Link, LinkCounters, counters_of
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings
@@ -104,7 +106,7 @@ def broker_address(folder: Path, key: Path, invitation: Invitation) -> BrokerAdd
     return BrokerAddress(host, port, Tls(authority, certificate, key))
 
 
-_STOPPED, _LEFT, _SHORT = "stopped", "left", "short"
+_FINISHED, _STOPPED, _LEFT, _SHORT = "finished", "stopped", "left", "short"
 _BESIDE = 1 << 10  # bytes of a message beside its vector, about
 _LAST_WORD = 2.0  # most seconds for which a node that failed looks for somebody to tell
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
@@ -175,7 +177,17 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.invitation
+    may_stop = None if invited.policy is None else invited.policy.organiser_may_stop
+    orders = Orders(
+        folder.path / ORDERS, invitation.run, invitation.organiser, invitation.me.name, may_stop, folder.warn
+    )
+    reporter.obeys(orders.said)
     there = is_stored(options, folder)
+    if there and options.rehearse:
+        raise CallerError(f"{folder.path}: the node has begun, so there is nothing to rehearse; leave out --rehearse")
+    if not there and (why := orders.ends(begun=False)):
+        reporter.ends_before(why)
+        return _FINISHED
     # What is wrong with a store is known before anything is joined or charged, and no start that fails leaves one.
     host = stored_node(options, invited, folder, stack) if there else None
     held = DataHeld(options, invited, folder)
@@ -193,13 +205,12 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     def counters(name: str) -> LinkCounters:
         return counters_of(None if host is None else host.session.links.get(name))
 
-    peers = Peers(
-        *who, times, clock(), contacts=near, counters=counters, witnesses=witnesses, log=folder.say, warn=folder.warn
-    )
+    known: dict[str, Any] = {"contacts": near, "counters": counters, "witnesses": witnesses, "orders": orders}
+    peers = Peers(*who, times, clock(), **known, log=folder.say, warn=folder.warn)
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
     reach = PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, clock())
-    overview = Overview(invited, reporter.status, clock(), folder.say)
+    overview = Overview(invited, reporter.status, clock(), folder.say, orders)
 
     def tells_end(state: str, why: str, patience: float = 0.0) -> None:
         due, until = overview.ends(state, why, clock()), clock() + patience
@@ -218,10 +229,15 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
             tells_end("failed", told_of(error), _LAST_WORD)
 
     stack.push(tells_failure)
-    gathering = Gathering(peers, transport, folder, clock, reach, overview=overview)
-    stopping = _meet(options, gathering, near, host, reporter)
+    before = partial(orders.ends, begun=there)
+    gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before)
+    stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:
+        if why := before():
+            reporter.ends_before(why)
+            tells_end(_FINISHED, "")
+            return _FINISHED
         tells_end(_STOPPED, "")
         reporter.ended(_STOPPED)
         return _STOPPED  # before it began: nothing is left of that
@@ -234,7 +250,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
     ends = peers, transport, folder, clock, reach, host, worker
-    loop = NodeLoop(*ends, options.wait, options.gone_after, overview=overview)
+    loop = NodeLoop(*ends, options.wait, options.gone_after, overview=overview, ends=orders.ends)
     loop.serves, loop.stopping, loop.look = not agreed.holds_data, stopping, partial(reporter.look, loop)
     loop.newer = InvitationWatch(options.invitation, invitation, folder.warn).look
     with _stopped_by_signals(loop.stop):
@@ -243,30 +259,44 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
             loop.settle()
         if loop.stopping == _STOPPED and folder.leaving:
             loop.leave(_LEFT)
+        elif (why := orders.ends()) and not host.finished:
+            loop.leave(why)
     loop.farewell()
     transport.flush(_FLUSH)
     if loop.stopping == RENEWED:
         return RENEWED
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
-    alone = reach.ended(host.session.links, clock()) if host.finished and not over else ""
-    why = alone or ((short(host.node) or reporter.short_above()) if host.finished else "")
-    tells_end("finished" if host.finished else _STOPPED, why)
+    due = host.finished and not orders.ends()  # an order may end it while others have no use for it any more
+    alone = reach.ended(host.session.links, clock()) if due and not over else ""
+    why = alone or ((short(host.node) or reporter.short_above()) if due else "")
+    state = _FINISHED if host.finished else _STOPPED
+    tells_end(state, why)
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     results = write_results(folder, held.agreed, host, held, alone)
-    state = "finished" if host.finished else _STOPPED
     reporter.ended(state, why, results["privacy"] if host.finished else {})
     return _SHORT if why else state
 
 
 def _meet(
-    options: PartyOptions, gathering: Gathering, near: tuple[str, ...], host: Host | None, reporter: Reporter
+    options: PartyOptions,
+    gathering: Gathering,
+    near: tuple[str, ...],
+    host: Host | None,
+    reporter: Reporter,
+    model: int,
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links: Mapping[str, Link] = {} if host is None else host.session.links
-    gathering.look = lambda now: reporter.waits(gathering, now)
+
+    def look(now: float) -> None:
+        reporter.waits(gathering, now, gathering.lacking(near, model) if options.rehearse else None)
+
+    gathering.look = look
     with _stopped_by_signals(gathering.stop):
-        if host is None or not host.begun:
+        if options.rehearse:
+            gathering.rehearse(near)
+        elif host is None or not host.begun:
             gathering.gather(near, options.wait)
         elif not host.finished:
             gathering.gather([name for name in near if name in links], min(RECALL, options.wait), recalls=True)

@@ -7,6 +7,7 @@ others, and not before it has reached one.
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from gossamer.deployment.party.overview import Overview
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
 from gossamer.errors import counted
+from gossamer.experiment.preparation.memory import available
 from gossamer.privacy.masking import Phase
 from gossamer.protocol.messages import Frame
 from gossamer.protocol.node import Node
@@ -310,6 +312,8 @@ class Wire:
         Reason why it is to end.
     overview : Overview, optional
         What is told to those who watch the federation.
+    ends : callable
+        Reason why the organiser's orders have it end, if they do.
     """
 
     peers: Peers
@@ -320,6 +324,7 @@ class Wire:
     counts: Counter[str] = field(default_factory=Counter, kw_only=True)
     stopping: str = field(default="", kw_only=True)
     overview: Overview | None = field(default=None, kw_only=True)
+    ends: Callable[[], str] = field(default=lambda: "", kw_only=True)
 
     def stop(self, why: str) -> None:
         """Have it end after its turn; also from a signal handler."""
@@ -332,6 +337,8 @@ class Wire:
         ends: Any = self.overview if watched else self.peers
         frames, answers = ends.open(datagram.sender, datagram.payload, self.clock())
         self._publish(answers)
+        if why := self.ends():
+            self.stop(why)
         return list(frames)
 
     def _publish_due(self, now: float) -> None:
@@ -344,6 +351,12 @@ class Wire:
         for to, datagram in datagrams:
             self.transport.send(to, datagram)
             self.counts["sent"] += 1
+
+
+REHEARSES = "only rehearses"
+"""What a node tells its peers that begins nothing: none of them may begin with it."""
+_DISK, _MEMORY = 20, 10
+"""How many times the model's size a store may grow to, and a node needs in memory."""
 
 
 @dataclass
@@ -376,9 +389,39 @@ class Gathering(Wire):
             self._publish(() if recalls else self.reach.probe(missing, now))
             self._turn(min(0.5, until - now) if now < until else 0.5, now)
 
+    def rehearse(self, neighbours: Collection[str]) -> None:
+        """Probe the neighbours, and answer theirs, until somebody stops it."""
+        self.peers.finished(REHEARSES)
+        while not self.stopping:
+            now = self.clock()
+            self._publish(self.reach.probe(neighbours, now))
+            self._turn(0.5, now)
+
+    def lacking(self, neighbours: Collection[str], model: int) -> dict[str, str]:
+        """Reasons, by what was looked at, why the node could not begin; empty where it could.
+
+        Parameters
+        ----------
+        neighbours : collection of str
+            Peers that it would begin with.
+        model : int
+            Number of bytes of a model.
+        """
+        states = self.peers.states(self.clock())
+        deaf = {name: self.reach.reason(name) for name in neighbours if not states[name].passed}
+        heard = {name: f"{name} takes nothing: {why}" for name, why in deaf.items() if states[name].state == "up"}
+        free, memory = shutil.disk_usage(self.folder.path).free, available()
+        return {
+            "peers": "; ".join(heard.get(name, f"{name} is not heard") for name in deaf),
+            "disk": "" if free > _DISK * model else f"its disk has less room than {_DISK} models take",
+            "memory": "" if memory > _MEMORY * model else f"it has less memory than {_MEMORY} models take",
+        }
+
     def _missing(self, wanted: Collection[str], recalls: bool) -> set[str]:
         states, told = self.peers.states(self.clock()), self.peers.counters()
-        return {name for name in wanted if name not in told or not (recalls or states[name].passed)}
+        here = [name for name in wanted if states[name].state != "removed"]
+        passed = {name for name in here if states[name].passed and states[name].finished != REHEARSES}
+        return {name for name in here if name not in told or not (recalls or name in passed)}
 
     def _without(self, missing: Collection[str], now: float, patience: float, alone: bool) -> str:
         states = self.peers.states(now)

@@ -200,15 +200,26 @@ class Reporter:
         self._per_update = 1
         self._progress = NodeProgress(self._status["needs"], folder.warn, folder.say)
 
+    def obeys(self, orders: Mapping[str, str]) -> None:
+        """The organiser's orders are known, as far as they have come, with why one is not followed."""
+        self._status["orders"] = orders
+
+    def ends_before(self, why: str) -> None:
+        """The node ends before it has begun; a process that comes after this one finds the order in the folder."""
+        self._folder.kept, self._status["finished"] = True, why
+        self._folder.warn(f"does not begin, and nothing was charged: {why}")
+        self.ended("finished")
+
     def connects(self) -> None:
         """The start was let in, and the broker is called."""
         self._publish({"state": "connecting"})
 
-    def waits(self, wire: Wire, now: float) -> None:
-        """Neighbours are waited for; write the status if it is time."""
+    def waits(self, wire: Wire, now: float, lacking: Mapping[str, str] | None = None) -> None:
+        """Neighbours are waited for; write the status if it is time, with what a rehearsal has found."""
         if now >= self._next:
             self._next = now + _EVERY
-            self._publish({"state": "waiting", **_surroundings(wire, wire.peers.states(now), now)})
+            around = _surroundings(wire, wire.peers.states(now), now)
+            self._publish({"state": "waiting", **around, "rehearsal": lacking})
 
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""

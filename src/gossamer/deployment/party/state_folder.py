@@ -19,6 +19,7 @@
 | `instance` | a random name of this folder, by which the ledger of an agent's data knows it |
 | `live-address` | where the node's page is, as long as it is served: whoever knows it sees the page |
 | `leave` | a request of `gossamer stop --leave` |
+| `orders` | the organiser's orders to all parties, signed (`keys.orders`) |
 """
 
 from __future__ import annotations

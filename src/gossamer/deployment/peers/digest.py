@@ -69,7 +69,7 @@ _FORM: Mapping[str, Any] = {
     **{"connected": True, "alone": 0.0, "holds": True, "needs": [""], "forgotten": [""], "why": "", "time": 0.0},
     **{"peers": {"": _PEER}, "unacknowledged": {"": {"seconds": 0.0, "why": ""}}, "expires": {"": ""}},
     **{"stalled": {"since": 0.0, "seconds": 0.0, "waits_for": [""]}},
-    **{"rounds": {"made": 0, "planned": 0, "empty": 0, "lately": 0}},
+    **{"rounds": {"made": 0, "planned": 0, "empty": 0, "lately": 0}, "orders": {"": ""}, "rehearsal": {"": ""}},
 }
 """A digest with an example of each value; an empty key stands for any name."""
 _LONGEST, _MOST, _LARGEST = 300, 64, 1e12

@@ -50,6 +50,7 @@ from gossamer.deployment.peers.standing import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import Member
+from gossamer.keys.orders import Order, Orders
 from gossamer.protocol import encoding
 from gossamer.protocol.messages import (
     HEADER,
@@ -68,10 +69,10 @@ from gossamer.version import __version__
 #
 # The first byte says which; it may say that a note about receipts comes first (`protocol.witnesses`), which rides on
 # whatever is sent anyhow. A frame is for the node's session (`protocol.messages`). A *word* is for whoever looks after
-# the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are three,
-# the heartbeat, the counters of the messages between the two, and the answer to a *probe*: as many zeros as a message
-# of the run is long, which show whether such a message gets through before anything is charged. To those who watch the
-# federation a node says its digest in the place of a heartbeat.
+# the peers: it is neither stored nor acknowledged nor repeated, and nothing of the run depends on it. There are four,
+# the heartbeat, the counters of the messages between the two, an order of the organiser, and the answer to a *probe*:
+# as many zeros as a message of the run is long, which show whether such a message gets through before anything is
+# charged. To those who watch the federation a node says its digest in the place of a heartbeat.
 
 FRAME, WORD, NOTED, PROBE = 0, 1, 2, 3
 LONGEST_REASON = 80
@@ -139,7 +140,7 @@ class PeerProbe:
     size: int
 
 
-Word = Heartbeat | LinkCounters | Passed | Digest
+Word = Heartbeat | LinkCounters | Passed | Digest | Order
 Content = Frame | Word | PeerProbe
 
 
@@ -193,7 +194,8 @@ Outgoing = list[tuple[str, bytes]]
 """Datagrams, each with whom it is for."""
 
 STRANGER, QUARANTINED = "stranger", "quarantined"
-MALFORMED, REJECTED = "malformed content", "rejected by the node"
+MALFORMED, REJECTED, REMOVED = "malformed content", "rejected by the node", "removed"
+NO_ORDER = "not the organiser's order"
 """Reasons for dropping, beside those of `gossamer.deployment.channel.secure_channel.Reason`."""
 
 RENEW_AFTER = 3600.0
@@ -230,6 +232,8 @@ class Peers:
     digest : callable, optional
         Digest of this node, for peers that watch it: they are told that instead of heartbeats, and nothing any longer
         once they are gone.
+    orders : Orders, optional
+        The organiser's orders: peers are told all that are known, with each heartbeat, and what they tell is taken.
     log : callable
         Takes a line about peers.
     warn : callable, optional
@@ -256,6 +260,7 @@ class Peers:
         counters: Callable[[str], LinkCounters] | None = None,
         witnesses: Witnesses | None = None,
         digest: Callable[[], Digest] | None = None,
+        orders: Orders | None = None,
         log: Callable[[str], None] = lambda line: None,
         warn: Callable[[str], None] | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -265,7 +270,7 @@ class Peers:
         self._identity, self._entropy, self._began = identity, entropy, now
         self._counters, self._witnesses, self._kept_at = counters, witnesses, now
         self._say, self._warn, self._log, self._news = log, warn or log, SparseLog(warn or log), SparseLog(log)
-        self._finished, self._digest = "", digest
+        self._finished, self._digest, self._orders = "", digest, orders
         self._peers = {member.name: Peer(member, settings, now) for member in members if member.name != me}
         for name in contacts:
             self._peer(name).contact = True
@@ -283,6 +288,8 @@ class Peers:
             If the frame is longer than ``largest``.
         """
         peer = self._peer(to)
+        if self._removed(peer):
+            return []
         peer.contact = True
         if peer.standing.quarantined(now):
             return []
@@ -327,15 +334,21 @@ class Peers:
         if standing.quarantined(now):
             standing.dropped[QUARANTINED] += 1
             return [], []
+        if self._removed(peer):
+            self._drop(peer, REMOVED, "the organiser has removed it from this run", now)
         channel = self._channel(peer)
         before = channel.session
         try:
             alive = peer.called(now) == "up"  # a copy that took a node's place and ended leaves it to the node again
             opened = channel.open(datagram, lambda: standing.admits_handshake(now), alive=alive)
         except RefusedDatagram as refusal:
-            self._drop(peer, refusal.reason.value, str(refusal), now)
+            if not peer.removed:
+                self._drop(peer, refusal.reason.value, str(refusal), now)
             unknown = refusal.reason is Reason.UNKNOWN_SESSION
             return [], self._hello(peer, now) if unknown else []
+        if peer.removed:  # nothing of it is taken, and it is told why under a session that it has now
+            told = channel.session != before or (opened.plaintexts and now >= peer.heartbeat_at)
+            return [], _addressed(sender, opened.answers) + (self._heartbeat(peer, now) if told else [])
         if opened.plaintexts or channel.session != before:
             peer.hear(now)
         if channel.session != before:
@@ -364,7 +377,7 @@ class Peers:
         """Datagrams that the passing of time demands: hellos and heartbeats."""
         outgoing: Outgoing = []
         for peer in self._peers.values():
-            if not peer.contact:
+            if self._removed(peer) or not peer.contact:
                 continue
             self._tell_state(peer, now)
             alone = peer.called(now) == "gone" or (peer.heard is None and now > self._began + self.settings.gone_after)
@@ -435,12 +448,14 @@ class Peers:
 
     def _heartbeat(self, peer: Peer, now: float) -> Outgoing:
         peer.heartbeat_at = now + self.settings.heartbeat
-        words: list[Word] = [] if self._counters is None else [self._counters(peer.name)]
+        words: list[Word] = [] if self._counters is None or peer.removed else [self._counters(peer.name)]
         if self._digest is not None:
             words.append(self._digest())
-        else:
+        elif not peer.removed:
             age = max(0.0, now - self._began)
             words.append(Heartbeat(age, self._finished if peer.told else "", bool(peer.finished), __version__))
+        if self._digest is None and self._orders is not None:
+            words += self._orders.known.values()
         if peer.probe_came is not None:
             words.append(Passed(peer.probe_came))
             peer.probe_came = None
@@ -454,6 +469,12 @@ class Peers:
         return None if self._witnesses is None else self._witnesses.note(to, claims=claims, tells=tells)
 
     # What comes
+
+    def _removed(self, peer: Peer) -> bool:
+        """Whether the organiser has removed it: then it is no contact any longer, and told that if it is heard."""
+        if not peer.removed and self._orders is not None and self._orders.removes(peer.name):
+            peer.removed, peer.contact, peer.heartbeat_at = True, False, -math.inf
+        return peer.removed
 
     def _take(self, peer: Peer, sealed: bytes, now: float) -> list[tuple[str, Frame]]:
         """Take what the peer sealed: a frame for the node, or a word, which is taken note of here."""
@@ -471,6 +492,9 @@ class Peers:
                 peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
             case Digest():
                 peer.digest = content
+            case Order():
+                if self._orders is not None and (why := self._orders.take(content)):
+                    self._offence(peer, NO_ORDER, f"sent {why}", now)
             case Passed():
                 peer.passed, peer.probed_at = True, None
             case Heartbeat(_, finished, knows, version):

@@ -139,7 +139,7 @@ def printable(text: str, most: int = _LONGEST_LINE) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
 
-StateName = Literal["never heard", "up", "silent", "gone", "quarantined"]
+StateName = Literal["never heard", "up", "silent", "gone", "quarantined", "removed"]
 
 
 @dataclass(frozen=True)
@@ -258,6 +258,8 @@ class Peer:
         Time when the first probe was sent that it has not answered, and when the next may be.
     probe_came : int or None
         Number of bytes of a probe of its own that is still to be answered.
+    removed : bool
+        Whether the organiser has removed it from the run.
     said, said_at : str, float
         The state as the log has it, and since when.
     """
@@ -284,6 +286,7 @@ class Peer:
     probed_at: float | None = None
     probe_at: float = -math.inf
     probe_came: int | None = None
+    removed: bool = False
     said: str = "never heard"
     said_at: float = -math.inf
 
@@ -314,6 +317,8 @@ class Peer:
 
     def called(self, now: float) -> StateName:
         """Name its state."""
+        if self.removed:
+            return "removed"
         if self.standing.quarantined(now):
             return "quarantined"
         if self.heard is None:

@@ -14,11 +14,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.algorithms.plan import StopSettings
-from gossamer.errors import counted
+from gossamer.errors import counted, listed
 from gossamer.protocol.node import Node, RoundsMade
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 T = TypeVar("T")
@@ -33,13 +33,13 @@ def rounds_of(nodes: Collection[Node]) -> RoundsMade | None:
 
 
 def ending(
-    simulator: Observed, workers: Collection[str], parents: Mapping[str, str], status: str
+    simulator: Simulator, workers: Collection[str], parents: Mapping[str, str], status: str
 ) -> tuple[str, dict[str, Any]]:
     """End of a run that `drive` says ended by ``status``, and how far short of the end of its plan it is.
 
     Parameters
     ----------
-    simulator : Observed
+    simulator : Simulator
         Simulator of the run.
     workers : collection of str
         Nodes with data.
@@ -73,7 +73,7 @@ def in_words(found: Mapping[str, Any], status: str, seconds: float, settings: An
             f"{made(found)}: in {counted(found['empty'], 'round')} nobody answered, or there was no sum that could be "
             "used; look at faults and links, or wait longer for those who are late (algorithm.timeout)"
         )
-    waits = f"waits for {named(found['waits_for'])}" if found.get("waits_for") else "can make no other update"
+    waits = f"waits for {listed(found['waits_for'])}" if found.get("waits_for") else "can make no other update"
     bounded = "timeout" in type(settings).model_fields and settings.timeout is None
     remedy = "algorithm.timeout bounds such waits" if bounded else "look at faults and links"
     return f"{made(found)}: from virtual second {seconds:g} on it {waits}, and more time changes nothing; {remedy}"
@@ -86,12 +86,6 @@ def made(found: Mapping[str, Any]) -> str:
         if "planned" in found
         else "the run stopped"
     )
-
-
-def named(names: Collection[str], most: int = 5) -> str:
-    """Names, of many the first few."""
-    shown = sorted(names)
-    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
 
 
 class Observer:
@@ -163,12 +157,12 @@ def few_collections() -> Iterator[None]:
 
 
 @few_collections()
-def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
+def drive(simulator: Simulator, stop: StopSettings, observer: Observer, keeper: Keeper = NO_KEEPER) -> str:
     """Run until a bound is reached or nobody has anything left to do.
 
     Parameters
     ----------
-    simulator : Simulator, Shards or Population
+    simulator : Simulator or Population
         Simulator of what happens.
     stop : StopSettings
         The bounds.
@@ -189,13 +183,10 @@ def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: K
         if monotonic() >= keeper.due:  # the clock decides when, and nothing that happens
             keeper.keep()
         if timed and (upcoming := simulator.next_time) is not None:
-            over = stop.virtual_seconds is not None and upcoming > stop.virtual_seconds
-            moment = stop.virtual_seconds if over and stop.virtual_seconds is not None else upcoming
-            if over or (observer.next_seconds is not None and observer.next_seconds < moment):
-                simulator.gather()
-            observer.before(moment)
-            if over:
+            if stop.virtual_seconds is not None and upcoming > stop.virtual_seconds:
+                observer.before(stop.virtual_seconds)
                 return "virtual_seconds"
+            observer.before(upcoming)
         made, satisfied = counters.updates, observer.satisfied  # then the next event, or the next update, is the last
         simulator.advance(
             updates=_first(observer.next_update, stop.updates, made + 1 if satisfied else None),
@@ -203,18 +194,13 @@ def drive(simulator: Observed, stop: StopSettings, observer: Observer, keeper: K
             one=satisfied and timed,
         )
         if updated := counters.updates != made:
-            if observer.next_update is not None and counters.updates >= observer.next_update:
-                simulator.gather()
             observer.after()
         if stop.updates is not None and counters.updates >= stop.updates and simulator.is_told:
-            simulator.gather()
             return "updates"
         if (timed or updated) and observer.satisfied:
-            simulator.gather()
             return "accuracy"
         if simulator.stalled:
             return "stalled"
-    simulator.gather()
     return "finished"
 
 

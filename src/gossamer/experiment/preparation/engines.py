@@ -1,34 +1,36 @@
-"""Engines beside the simulator: one compiled loop for populations, and shards; which runs they make, and of what.
+"""Engines beside the simulator: a compiled loop for populations, and shards that compute; for which runs, and of what.
 
 Whatever they cannot make, the simulator makes, and a line says why.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.plan import Plan
+from gossamer.arrays import IndexArray
+from gossamer.data.datasets import Dataset
 from gossamer.data.settings import PrivateScale
 from gossamer.errors import SpecError, counted, whole_number
 from gossamer.experiment.preparation.objective import build_objective
-from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources, nodes_of, sides_of
+from gossamer.experiment.preparation.prepare import RUN, Prepared, Sources
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.clipping import FixedClip
 from gossamer.randomness import PART
-from gossamer.runtimes.shard import ShardBook, ShardSimulator
-from gossamer.runtimes.shards import Maker, least_delay
-from gossamer.sides.home import Simulated
+from gossamer.runtimes.ray_shards import Maker, Seeds
+from gossamer.sides.client import Updates
+from gossamer.sides.home import Simulated, numbers_in
 from gossamer.sides.ledger import Receipt
+from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import Book
+from gossamer.sides.window import GradientWindow
 
 LEAST = 5_000
 """Nodes from which on a run is made by the compiled loop, unless the spec says otherwise."""
@@ -171,9 +173,7 @@ def _note(book: Book, population: Any, context: Context) -> None:
         book.add_alike(names, count, Gradient, charge)  # as `samples.SampleRule` charges a gradient
 
 
-# Shards: which runs they make, and what each is made of.
-
-_SHORTEST = 1e-9  # seconds: what is less may vanish beside the time on a clock
+# Shards: which runs they compute for, and what each is made of.
 
 
 def _bits_by_company(prepared: Prepared) -> bool:
@@ -182,14 +182,6 @@ def _bits_by_company(prepared: Prepared) -> bool:
 
 
 _ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
-    (lambda p: p.cast.servers, "its nodes talk to a server, whose updates are not known ahead"),
-    (lambda p: p.algorithm.figures.count is not None, "its updates are counted by its nodes' states"),
-    (lambda p: p.cast.trust, "its nodes form units, whose data sides are one"),
-    (lambda p: p.world.told, "its learning rates go by the updates of all nodes"),
-    (lambda p: callable(p.algorithm.figures.staleness), "the staleness of its updates is read off its nodes"),
-    (lambda p: p.world.faults.away, "nodes are away at times"),
-    (lambda p: not p.world.links.reliable, "its links have jitter, losses, duplicates or partitions"),
-    (lambda p: least_delay(p.world.links) < _SHORTEST, "its messages have no least delay: links.latency is 0"),
     (lambda p: p.code, "its module was given from memory"),
     (lambda p: p.experiment.compute.device, "a device's gradients round by what is computed beside them"),
     (_bits_by_company, "its network's gradients round by what is computed beside them; compute.rounding: exact helps"),
@@ -198,7 +190,7 @@ _ALONE: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
 
 
 def check_number(shards: int, nodes: int) -> None:
-    """Raise SpecError unless so many nodes can be dealt out to so many shards."""
+    """Raise SpecError unless what so many nodes compute can be dealt out to so many shards."""
     if not 1 <= (whole_number(shards) or 0) <= nodes:
         raise SpecError(
             f"expected from 1 to {nodes} shards for {counted(nodes, 'node')}, found {shards!r}; correct --shards"
@@ -206,53 +198,26 @@ def check_number(shards: int, nodes: int) -> None:
 
 
 def reason_against(prepared: Prepared) -> str | None:
-    """Return why a run is made in one process, in words; None if shards can make it."""
+    """Return why a run is made in one process, in words; None if shards can compute for it."""
     return next((why for found, why in _ALONE if found(prepared)), None)
 
 
-def _unread(ledgers: Iterable[Any]) -> None:
-    """A reading of ledgers that shards never take, and that can be pickled."""
+def maker_of(prepared: Prepared, sides: Pool) -> Maker:
+    """Return what makes a shard of a run, each with an objective of its own: one may hold what cannot be pickled."""
+    entered = () if sides.window is None else tuple(sides.window.entered)
+    return partial(_shard, prepared.experiment, prepared.dataset, entered)
 
 
-def shard_of(
-    prepared: Prepared, plan: Plan, sources: Sources, homes: Sequence[int], receipts: bool, seed: int, number: int
-) -> ShardSimulator:
-    """Make one shard of a run.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        Run, without its objective, which may hold what cannot be pickled; each shard builds its own.
-    plan : Plan
-        Plan of the run, without its reading of ledgers.
-    sources : Sources
-        Sources of samples, and ledgers that were charged before the run; no secret.
-    homes : sequence of int
-        The shard of each node.
-    receipts : bool
-        Whether anybody wants to know of each charge.
-    seed : int
-        Seed of all noise.
-    number : int
-        Number of the shard.
-    """
-    prepared = replace(prepared, objective=build_objective(prepared.experiment, prepared.dataset))
-    own = {name for name, home in zip(prepared.names, homes, strict=True) if home == number}
-    plan = replace(plan, sides={name: side for name, side in plan.sides.items() if name in own})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is to be said was, when the run was prepared
-        nodes = nodes_of(prepared, plan)
-    book = ShardBook() if receipts else None
-    sides = sides_of(prepared, plan, replace(sources, noise=seed, book=book))
-    shard = ShardSimulator(nodes, sides, prepared.world, homes, number)
-    if book is not None:
-        book.shard = shard
-    return shard
-
-
-def maker_of(prepared: Prepared, plan: Plan, shards: int, sources: Sources) -> Maker:
-    """Deal out a run's nodes, as many to each shard, neighbours by number together."""
-    nodes, told = len(prepared.names), sources.book is not None
-    homes = [number * shards // nodes for number in range(nodes)]
-    bare, without = replace(prepared, objective=cast(Any, None)), replace(plan, spent=_unread)
-    return partial(shard_of, bare, without, Sources(0, sources.samples, ledgers=dict(sources.ledgers)), homes, told)
+def _shard(
+    experiment: Experiment, dataset: Dataset, entered: Sequence[tuple[str, IndexArray]], seeds: Seeds
+) -> list[Any]:
+    """Make what computes for the data sides of a run, as `open_pool` does; ``entered`` are those of a window."""
+    noise, samples = seeds
+    home, objective = Simulated(noise, samples=samples), build_objective(experiment, dataset)
+    sums = home.sums(objective, dataset.train)
+    window = GradientWindow.of(sums)
+    if window is None:
+        return [sums, Updates(objective, dataset.train)]
+    for name, rows in entered:
+        window.enter(name, rows, numbers_in(home, name, "sampling"), numbers_in(home, name, "noise"))
+    return [sums, Updates(objective, dataset.train), window]

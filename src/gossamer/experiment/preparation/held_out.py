@@ -29,7 +29,7 @@ from gossamer.experiment.preparation.held_out_rows import SUFFIX, grouped, group
 from gossamer.experiment.preparation.prepare import Prepared, Sources
 from gossamer.objectives.noisy_figures import shown
 from gossamer.objectives.released_scores import MaskedPart, ReleasedScores
-from gossamer.objectives.score_histogram import SIZE, ScoreCounts, ScoreHistogram
+from gossamer.objectives.score_histogram import SIZE, ScoreCounts, ScoreHistogram, middle
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
@@ -296,7 +296,8 @@ def released(
         raise SpecError("evaluation.release: private needs a model that everybody may see; leave it out")
     groups, query, side = groups_of(prepared), _query(prepared), plan.held_out
     assert side is not None
-    histogram = ScoreHistogram(prepared.objective, np.asarray(model.values), grouped(prepared), len(groups))
+    around = middle(prepared.experiment.dataset.prevalence)
+    histogram = ScoreHistogram(prepared.objective, np.asarray(model.values), grouped(prepared), len(groups), around)
     sides = open_pool(dict.fromkeys(rows, side), rows, histogram, prepared.dataset.test, home, machine)
     task = Gradient(0, Public(np.zeros(histogram.size)), query)
     tickets = [sides.admit(name, task) for name in rows]
@@ -317,7 +318,7 @@ def released(
     elif together:
         parties, answers, sizes, deviations = ["all"], [np.sum(answers, axis=0)], [sum(sizes)], [0.0]
     found = {
-        name: [ScoreCounts.of(one, deviation, size / len(groups)) for one in np.split(answer, len(groups))]
+        name: [ScoreCounts.of(one, deviation, size / len(groups), around) for one in np.split(answer, len(groups))]
         for name, answer, deviation, size in zip(parties, answers, deviations, sizes, strict=True)
         if not masked
     }
@@ -342,7 +343,9 @@ def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources
     for part in _parts(test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
-    by = () if prepared.experiment.evaluation.by == "party" else ("together",)
+    by: tuple[str, ...] = () if prepared.experiment.evaluation.by == "party" else ("together",)
+    if (prevalence := prepared.experiment.dataset.prevalence) is not None:  # and so the grid
+        by += (repr(prevalence),)
     return derive(sources.noise, "held-out examples", *by, _law(prepared), digest.hexdigest())
 
 

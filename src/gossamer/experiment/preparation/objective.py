@@ -6,7 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,10 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from gossamer.algorithms.interface import SYNTHETIC
-from gossamer.algorithms.plan import Estimated as Estimated
-from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import FloatArray
-from gossamer.data.datasets import Dataset, load_dataset
+from gossamer.data.datasets import Dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
-from gossamer.data.settings import DatasetSettings
 from gossamer.errors import DataError, ModelError, RunWarning, SpecError, counted, did_you_mean
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
 from gossamer.files import MOST_RECORDS, read_file, real_path
@@ -42,10 +38,8 @@ if TYPE_CHECKING:
 # Guesses of s, L and D_F for those who do not know them, from examples that are nobody's secret.
 #
 # MAPA's stages are computed from the spread of gradients, the smoothness and the loss at the start. Computed from the
-# data that a run protects, these would be releases that no ledger covers. So nothing here is given such data: the
-# sample is either *synthetic*, drawn from nothing but the shape of the examples, or *public*, a data set that the
-# caller declares to be so. The guarantee of a run then rests on one more assumption: that the examples of the public
-# data set need no protection.
+# data that a run protects, these would be releases that no ledger covers. So the sample is synthetic, drawn from
+# nothing but the shape of the examples.
 #
 # An estimate that is wrong makes a poor schedule, never a wrong guarantee.
 
@@ -62,7 +56,7 @@ _Gradient = Callable[[_Vector], _Vector]
 
 @dataclass(frozen=True)
 class SampledConstants:
-    """Guesses of a problem's constants, to be printed and recorded with whatever is computed from them.
+    """Guesses of a problem's constants, to be printed with whatever is computed from them.
 
     Attributes
     ----------
@@ -83,10 +77,6 @@ class SampledConstants:
     loss_gap: float
     examples: int
     smoothness_by: str
-
-    def describe(self) -> dict[str, Any]:
-        """The estimates as plain data, for summaries."""
-        return asdict(self)
 
 
 def estimate_problem(objective: Objective, sample: Split, initial: FloatArray, seed: int) -> SampledConstants:
@@ -239,98 +229,26 @@ def synthetic_sample(
     return Split(to_unit_norm(features) if unit_norm else features, targets)
 
 
-def public_sample(
-    settings: DatasetSettings,
-    private: DatasetSettings,
-    shape: tuple[int, ...],
-    classes: int | None,
-    count: int = SAMPLE,
-    seed: int = 0,
-    *,
-    protected: Split | None = None,
-) -> Split:
-    """Examples of a public data set, drawn without replacement from its training examples; all, if it has fewer.
-
-    Parameters
-    ----------
-    settings : DatasetSettings
-        The public data set.
-    private : DatasetSettings
-        The protected one; only its name and paths are looked at.
-    shape, classes
-        Shape and classes of the protected data set, as for `synthetic_sample`.
-    count, seed : int
-        Number of examples, and the seed that says which.
-    protected : Split, optional
-        The protected examples, to refuse a public data set that has one of them.
-
-    Raises
-    ------
-    DataError
-        If it is the protected data set itself, shares an example with it, or has examples of another shape or another
-        number of classes.
-    """
-    if (settings.name, settings.path) == (private.name, private.path):
-        raise DataError(
-            f"{settings.name} is the data set to be protected, so nothing may be estimated from it; name a public one"
-        )
-    dataset = load_dataset(settings)
-    found = (tuple(dataset.train.features.shape[1:]), dataset.classes)
-    if found != (shape, classes):
-        raise DataError(
-            f"the public data set {settings.name} has {_kind(*found)}, and the run {_kind(shape, classes)}; "
-            "name one of the same kind, or use a synthetic sample"
-        )
-    if protected is not None and not _rows(dataset.train).isdisjoint(_rows(protected)):
-        raise DataError(
-            f"the public data set {settings.name} has examples that are to be protected, so nothing may be estimated "
-            "from it; name another one, or use a synthetic sample"
-        )
-    chosen = stream(seed, "public sample").permutation(len(dataset.train))[:count]
-    return Split(dataset.train.features[chosen], dataset.train.targets[chosen])
-
-
-def _rows(split: Split) -> set[bytes]:
-    """The features of each example, as bytes."""
-    features: Any = split.features
-    rows = features.toarray() if split.sparse else features
-    return {np.ascontiguousarray(row).tobytes() for row in rows}
-
-
-def _kind(shape: tuple[int, ...], classes: int | None) -> str:
-    return f"examples {list(shape)} of {'real targets' if classes is None else f'{classes} classes'}"
-
-
-def needs_estimates(experiment: Experiment) -> bool:
-    """Whether the algorithm needs what the spec does not say."""
-    return bool(_missing(experiment))
-
-
-def estimates_on(experiment: Experiment) -> str | None:
-    """Name of the sample that an algorithm's constants are estimated on; None if it has none to estimate."""
-    estimates = ALGORITHMS[experiment.algorithm.name].estimates
-    return None if estimates is None else estimates(experiment.algorithm)[1]
-
-
-def _missing(experiment: Experiment) -> tuple[str, ...]:
-    estimates = ALGORITHMS[experiment.algorithm.name].estimates
-    return () if estimates is None else estimates(experiment.algorithm)[0]
-
-
 def with_estimates(
-    experiment: Experiment, objective: Objective, dataset: Dataset, initial: FloatArray, seed: int
-) -> tuple[Experiment, Estimated]:
-    """The experiment with what its algorithm needs and does not say, and where that is from.
+    experiment: Experiment,
+    missing: Sequence[str],
+    objective: Objective,
+    dataset: Dataset,
+    initial: FloatArray,
+    seed: int,
+) -> tuple[Experiment, str]:
+    """The experiment with constants that its algorithm needs and it leaves out, and a line on where they are from.
 
     Parameters
     ----------
     experiment : Experiment
-        One that `needs_estimates`.
+        Experiment whose algorithm needs them.
+    missing : sequence of str
+        Names of the constants.
     objective : Objective
         Objective that is minimised.
     dataset : Dataset
-        The protected one: the shape of its examples and the number of its classes are looked at, and whether a public
-        data set has an example of its.
+        The protected one: the shape of its examples and the number of its classes are looked at.
     initial : ndarray [size]
         The common starting model.
     seed : int
@@ -339,21 +257,16 @@ def with_estimates(
     Raises
     ------
     DataError
-        If the sample does not fit, or nothing can be estimated from it.
+        If nothing can be estimated.
     """
-    found = estimate_problem(objective, _sample(experiment, dataset, seed), initial, seed)
-    missing = {name: value for name, value in asdict(found).items() if name in _missing(experiment)}
-    complete = experiment.model_copy(update={"algorithm": experiment.algorithm.model_copy(update=missing)})
-    return complete, Estimated(missing, found.examples, found.smoothness_by)
-
-
-def _sample(experiment: Experiment, dataset: Dataset, seed: int) -> Split:
-    shape = tuple(dataset.train.features.shape[1:])
-    own, source = experiment.dataset, estimates_on(experiment)
-    if source == SYNTHETIC:
-        return synthetic_sample(shape, dataset.classes, seed=seed, unit_norm=own.normalise == "unit_norm")
-    public = own.model_copy(update={"name": source, "path": None, "test_path": None})
-    return public_sample(public, own, shape, dataset.classes, seed=seed, protected=dataset.train)
+    shape, unit_norm = tuple(dataset.train.features.shape[1:]), experiment.dataset.normalise == "unit_norm"
+    sample = synthetic_sample(shape, dataset.classes, seed=seed, unit_norm=unit_norm)
+    found = estimate_problem(objective, sample, initial, seed)
+    constants = {name: getattr(found, name) for name in missing}
+    how = {"smoothness": f" ({found.smoothness_by})"}
+    said = ", ".join(f"{name} {value:.4g}{how.get(name, '')}" for name, value in constants.items())
+    complete = experiment.model_copy(update={"algorithm": experiment.algorithm.model_copy(update=constants)})
+    return complete, f"estimated on {found.examples} examples that are not the nodes': {said}"
 
 
 def objective_of(experiment: Experiment, dataset: Dataset, module: Given | None) -> tuple[Objective, bytes]:

@@ -16,20 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.algorithms.interface import SYNTHETIC
 from gossamer.algorithms.plan import Plan, Problem, Quotas, StopSettings, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
 from gossamer.experiment.preparation.doubts import doubts
 from gossamer.experiment.preparation.ending import INCOMPLETE, STALLED, Observer, drive, ending, in_words
 from gossamer.experiment.preparation.held_out import check_held_out, with_held_out
-from gossamer.experiment.preparation.objective import estimates_on
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.files import in_bytes, words_beside
 from gossamer.objectives.linear.model import LinearModel
-from gossamer.privacy import guarantees
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.privacy.mechanisms import Mechanism, NoNoise, Poisson
 from gossamer.protocol.encoding import encode
@@ -219,11 +216,7 @@ def plan_run(prepared: Prepared) -> Plan:
     problem = problem_of(prepared)
     found = prepared.algorithm.plan(problem)
     _check_beforehand(problem, found)
-    estimates = "" if prepared.estimates is None else str(prepared.estimates)
-    found = replace(found, words=replace(found.words, server=prepared.cast.hub, estimates=estimates))
-    if estimates_on(spec) not in (None, SYNTHETIC):
-        # Also where the constants are written out: they may be what an earlier run estimated.
-        found = found.assuming(guarantees.PUBLIC_EXAMPLES)
+    found = replace(found, words=replace(found.words, server=prepared.cast.hub, estimates=prepared.estimates))
     if (code := registered_as(spec.algorithm.name)) is not None:
         found = found.assuming(OTHERS_CODE.format(code=code))
     for line in _assumptions(prepared):

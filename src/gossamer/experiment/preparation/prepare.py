@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
-from gossamer.algorithms.plan import Estimated, Holdings, Plan, sampling_of
+from gossamer.algorithms.plan import Holdings, Plan, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset, load_dataset, undeclared_labels, unlearnable, unscaled
@@ -26,8 +26,8 @@ from gossamer.data.memory import Data
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import DataError, ModelError, RunWarning, SpecError
-from gossamer.experiment.preparation.objective import needs_estimates, objective_of, read_pretrained, with_estimates
-from gossamer.experiment.specs.spec import Experiment
+from gossamer.experiment.preparation.objective import objective_of, read_pretrained, with_estimates
+from gossamer.experiment.specs.spec import NOTHING_FROZEN, Experiment
 from gossamer.objectives.objective import Objective
 from gossamer.privacy.clipping import Clipping
 from gossamer.privacy.mechanisms import BatchSampling, Mechanism
@@ -182,8 +182,8 @@ class Prepared:
         Objective that is minimised.
     graph : Graph
         Graph of who may talk to whom: of the nodes, or of those that the algorithm joins, such as servers of units.
-    estimates : Estimated or None
-        Constants guessed from public or synthetic examples, because the spec does not say them.
+    estimates : str
+        Line on constants guessed from synthetic examples, because the spec does not say them; empty if it does.
     run : str
         Name of the deployed run, whose parties have identities; empty in a simulation.
     holdings : Holdings or None
@@ -207,7 +207,7 @@ class Prepared:
     shards: tuple[npt.NDArray[np.int64], ...]
     objective: Objective
     graph: Graph
-    estimates: Estimated | None = None
+    estimates: str = ""
     run: str = ""
     holdings: Holdings | None = None
     pretrained: Public | None = field(default=None, repr=False)
@@ -564,16 +564,16 @@ def assemble(
     cast = algorithm.cast(spec.algorithm, names)
     graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined, directed=cast.directed)
     objective, code = objective_of(spec, dataset, memory.module)
-    if spec.objective.frozen not in (None, objective.frozen):
+    if spec.objective.frozen not in (None, held := objective.frozen or NOTHING_FROZEN):
         raise ModelError(
             f"objective.frozen: expected the SHA-256 {spec.objective.frozen} of what the network holds and nobody "
-            f"trains, found {objective.frozen}; take the version of it, and of what it loads, that all others have"
+            f"trains, found {held}; take the version of it, and of what it loads, that all others have"
         )
     spec, pretrained = _started(spec, objective)
     prepared = Prepared(spec, dataset, names, shards, objective, graph, pretrained=pretrained, code=code)
-    if not needs_estimates(spec):
+    if not (missing := algorithm.estimates(spec.algorithm)):
         return prepared
-    spec, estimates = with_estimates(spec, objective, dataset, prepared.initial.values, seed)
+    spec, estimates = with_estimates(spec, missing, objective, dataset, prepared.initial.values, seed)
     return replace(prepared, experiment=spec, estimates=estimates)
 
 

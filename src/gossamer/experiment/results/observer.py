@@ -24,7 +24,7 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 # Deviation of federated units' models from the best one, and from each other.
@@ -157,7 +157,7 @@ class Evaluator(Kept, Observer):
         Run, as it was prepared and planned.
     plan : Plan
         Plan of the run.
-    simulator : Observed
+    simulator : Simulator
         Simulator in which it happens.
     spent : callable
         The largest epsilon that nodes have spent so far, or None.
@@ -180,7 +180,7 @@ class Evaluator(Kept, Observer):
         self,
         prepared: Prepared,
         plan: Plan,
-        simulator: Observed,
+        simulator: Simulator,
         spent: Callable[[], float | None],
         publish: Callable[[Row], None],
         updated: Callable[[int], None],

@@ -40,7 +40,7 @@ from gossamer.trained.model import Model, Predictions
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 # Records of what each node did, as ``nodes.json`` has them: counts by node, staleness, clips, edges and a timeline.
@@ -61,7 +61,7 @@ class NodeRecords(Kept):
     ----------
     prepared, plan
         Run, as it was prepared and planned.
-    simulator : Observed
+    simulator : Simulator
         Simulator in which it happens.
     clips : list of dict
         The least, median and largest clip at the moments that the run was looked at, where clips move.
@@ -69,7 +69,7 @@ class NodeRecords(Kept):
 
     prepared: Prepared
     plan: Plan
-    simulator: Observed
+    simulator: Simulator
     changing = ("clips", "_looks", "_every")
     clips: list[dict[str, float]] = field(default_factory=list)
     _looks: int = 0
@@ -356,7 +356,7 @@ class RunRecords(Kept):
     ----------
     prepared, plan
         Run, as it was prepared and planned.
-    simulator : Observed
+    simulator : Simulator
         Simulator in which it happens.
     sides : Pool
         Data sides, whose ledgers are written.
@@ -384,7 +384,7 @@ class RunRecords(Kept):
     changing = ("rows",)
     prepared: Prepared
     plan: Plan
-    simulator: Observed
+    simulator: Simulator
     sides: Pool
     folder: ResultsFolder | None
     ready: float

@@ -28,7 +28,7 @@ from gossamer.trained.card import Card, PartCard, describe
 from gossamer.trained.model import assessed, sample_of
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 # Runs that come to nothing good: no update, a model that ends worse than it began, gradients that were not finite.
@@ -159,7 +159,7 @@ COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "e
 """Of a row of metrics, what is no metric of a model."""
 
 
-def outcome(prepared: Prepared, simulator: Observed, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
+def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping[str, Any]) -> dict[str, Any]:
     """Describe what was run and what became of it, by the ``last`` row of metrics."""
     spec = prepared.experiment
     return {
@@ -205,7 +205,7 @@ def algorithm_of(prepared: Prepared) -> dict[str, Any]:
     return {"algorithm": name, "algorithm_code": code, **more}
 
 
-def own_figures(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
+def own_figures(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     """The algorithm's own figures, if it has any, and how well each unit's model does, if there are units."""
     models = prepared.algorithm.figures.unit_models(simulator.nodes)
     told = getattr(simulator.nodes, "report", None)  # of a population, of all nodes at once
@@ -215,7 +215,7 @@ def own_figures(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
     return {prepared.experiment.algorithm.name: found} if found else {}
 
 
-def _network(prepared: Prepared, simulator: Observed) -> dict[str, Any]:
+def _network(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     """Figures of nodes that no server counts for: how slowly they mix, and how stale their updates were."""
     rho = {} if prepared.rho is None else {"rho": prepared.rho}
     stale = simulator.activity.computed_stale()

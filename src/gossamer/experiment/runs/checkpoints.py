@@ -23,7 +23,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
-from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from gossamer.errors import DataError, GossamerError, MalformedMessage, RunWarning, SpecError, real_number
 from gossamer.experiment.preparation.ending import Keeper
@@ -187,8 +187,6 @@ class Origin:
         Whether a trace is written, and whether the caller measures figures of its own.
     ranges : mapping of str to float, or None
         Ranges of columns that were found privately; None before the first event, when they are found anew.
-    shards : int or None
-        Number of shards that it is a run of; None is one process.
     """
 
     gossamer: str
@@ -197,7 +195,6 @@ class Origin:
     traced: bool
     measured: bool
     ranges: Mapping[str, float] | None = None
-    shards: PositiveInt | None = None
 
 
 @dataclass

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
-from gossamer.errors import DataError, SpecError, counted
+from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, check_mark, mark, test_mark
@@ -36,8 +36,7 @@ from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.report.records import read_summary
-from gossamer.runtimes.ray_shards import RayShards
-from gossamer.runtimes.shards import Crew
+from gossamer.runtimes.ray_shards import Crew
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -105,8 +104,7 @@ def resume_run(
     trace : path, optional
         The trace of the run, if it writes one: what it has from after the checkpoint is cut off.
     engine : Crew, optional
-        Place that has the shards of the run from now on, if it has some, such as another cluster; by default this
-        machine. They are as many as before.
+        Shards that compute for the run from now on, as for `run`, whether or not there were any before.
 
     Raises
     ------
@@ -120,7 +118,6 @@ def resume_run(
     folder = ResultsFolder(path, overwrite=True)
     with threadpool_limits(1), folder.held():
         resumed = read_checkpoint(path)
-        goes_on = _engine_of(path, resumed.origin.shards, engine)
         experiment = read_spec(path / "spec.yaml")
         kept = _kept_secret(path) if experiment.secretive else None
         prepared = prepare(experiment, FromMemory(data, module))
@@ -129,23 +126,7 @@ def resume_run(
         plan = plan_run(prepared)
         sources = sources_of(prepared, plan, None if kept is None else kept.secret)
         with listening(prepared, plan, progress, trace, measure, goes_on=True) as listeners:
-            return Run(prepared, plan, sources, folder, listeners, checkpoint, resumed, goes_on).go()
-
-
-def _engine_of(path: Path, shards: int | None, engine: Crew | None) -> Crew | None:
-    """Return where a run goes on that had so many ``shards``."""
-    if shards is None:
-        if engine is not None:
-            raise SpecError(f"{path}: the run is made in one process, found shards to go on with; leave them out")
-        return None
-    if engine is None:
-        return RayShards(shards)
-    if engine.shards != shards:
-        raise SpecError(
-            f"{path}: the run is made on {counted(shards, 'shard')}, found {engine.shards} to go on with; leave "
-            "them out"
-        )
-    return engine
+            return Run(prepared, plan, sources, folder, listeners, checkpoint, resumed, engine).go()
 
 
 def _resumed_folder(results: str | Path) -> Path:

@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -50,18 +50,16 @@ from gossamer.experiment.runs.checkpoints import (
 from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile, Watched, listening, trackers_of
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
-from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
-from gossamer.runtimes.shards import Crew, Shards
+from gossamer.runtimes.ray_shards import Crew
 from gossamer.runtimes.simulator import Simulator
-from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 def sources_of(prepared: Prepared, plan: Plan, secret: NoiseSecret | None = None, purpose: str = RUN) -> Sources:
@@ -165,38 +163,37 @@ class Run:
         if not self.simulated:
             watched, sharded = self.listeners.watch is not None, self.engine is not None
             compiled, self.engine_line = chosen(self.prepared, self.plan, sources, watched, sharded)
-        if self.engine is None:
-            check_memory(self.prepared, compiled)
-        self.simulator: Observed
+        check_memory(self.prepared, compiled)
+        self.simulator: Simulator
         self.sides: Any
         if compiled:
             self.simulator = population_of(self.prepared, self.plan, sources, self.private.add)
             self.sides = self.simulator.computer
         else:
-            nodes = nodes_of(self.prepared, self.plan)
-            self.sides = sides_of(self.prepared, self.plan, sources)
-            self.simulator = self._simulator(nodes, self.sides, sources)
+            nodes, prepared = nodes_of(self.prepared, self.plan), self.prepared
+            self.sides = sides_of(prepared, self.plan, sources)
+            self._spread(sources)
+            self.simulator = Simulator(
+                nodes,
+                self.sides,
+                prepared.world,
+                watch=self.listeners.watch,
+                record=self.private.add,
+                count=prepared.count,
+                staleness=prepared.algorithm.figures.staleness,
+            )
 
-    def _simulator(self, nodes: dict[str, Node], sides: Pool, sources: Sources) -> Simulator | Shards:
-        prepared, record, watch = self.prepared, self.private.add, self.listeners.watch
-        if self.engine is not None:
-            check_number(self.engine.shards, len(prepared.names))
-            why = "a trace has every event in order" if watch is not None else reason_against(prepared)
-            if why is None:
-                staleness, book = prepared.algorithm.figures.staleness, sources.book
-                self.engine.start(maker_of(prepared, self.plan, self.engine.shards, sources), sources.noise)
-                told = book.told if isinstance(book, Book) else None
-                return Shards(nodes, sides, prepared.world, self.engine, record, staleness, told)
+    def _spread(self, sources: Sources) -> None:
+        """Have shards compute what data sides are asked, if there are some and the run is one for them."""
+        if self.engine is None:
+            return
+        check_number(self.engine.shards, len(self.prepared.names))
+        if (why := reason_against(self.prepared)) is None:
+            self.engine.start(maker_of(self.prepared, self.sides), (sources.noise, sources.samples))
+            self.sides.spread = self.engine.compute
+        else:
+            self.engine = None
             warnings.warn(f"this run is made in one process: {why}", RunWarning, stacklevel=6)
-        return Simulator(
-            nodes,
-            sides,
-            prepared.world,
-            watch=watch,
-            record=record,
-            count=prepared.count,
-            staleness=prepared.algorithm.figures.staleness,
-        )
 
     def _name(self) -> str:
         """A text that tells the run from others, also of the same spec, and nothing of its secret or its place."""
@@ -204,7 +201,7 @@ class Run:
 
     def go(self) -> Result:
         """Make the run, or what is left of it."""
-        with closing(self.simulator):
+        with nullcontext() if self.engine is None else closing(self.engine), closing(self.simulator):
             self.begin()
             try:
                 if self.evaluator.on and (self.resumed is None or not self.resumed.begun):
@@ -254,8 +251,7 @@ class Run:
             return NO_KEEPER
         path, listeners = self.folder.path, self.listeners
         traced, measured = listeners.watch is not None, listeners.measure is not None
-        shards = self.simulator.crew.shards if isinstance(self.simulator, Shards) else None
-        origin = Origin(__version__, spec_digest(path), self.mark, traced, measured, dict(self.ranges), shards)
+        origin = Origin(__version__, spec_digest(path), self.mark, traced, measured, dict(self.ranges))
         return Checkpoints(path, origin, self.parts, math.inf if self.checkpoint is None else self.checkpoint)
 
     def end(self) -> None:
@@ -354,7 +350,7 @@ def run(
         Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
         they would take over 1 % of the run's time. None makes none.
     engine : Crew, optional
-        Shards that the run's nodes are dealt out to, such as `gossamer.RayShards`; by default there is one process.
+        Shards that compute what the nodes ask for, such as `gossamer.RayShards`; by default there is one process.
         What comes out has the bytes of the simulator, `timing.json` aside. What cannot be sharded runs in one process,
         and a warning says why.
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from datetime import timedelta
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,34 +37,10 @@ from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep, check_is_trace, write_step
 
 if TYPE_CHECKING:
-    from gossamer.runtimes.shards import Observed
+    from gossamer.runtimes.simulator import Simulator
 
 
 # Progress of a run, for whoever wants to hear of it.
-
-
-class Party(NamedTuple):
-    """Progress of one that holds data.
-
-    Attributes
-    ----------
-    name : str
-        Name of the node.
-    made, planned : int
-        Releases so far, and at most.
-    ended : str
-        Reason why it makes no more; empty while it may.
-    """
-
-    name: str
-    made: int
-    planned: int
-    ended: str
-
-    @property
-    def share(self) -> float:
-        """Share of its plan that is made: 0 to 1."""
-        return min(1.0, self.made / self.planned) if self.planned else 1.0
 
 
 @dataclass(frozen=True)
@@ -73,13 +51,13 @@ class Watched:
     ----------
     prepared, plan
         Run, as it was prepared and planned.
-    simulator : Observed
+    simulator : Simulator
         Simulator in which it happens.
     """
 
     prepared: Prepared
     plan: Plan
-    simulator: Observed
+    simulator: Simulator
 
     @property
     def share(self) -> float:
@@ -89,23 +67,6 @@ class Watched:
         if stop.virtual_seconds:
             shares.append(self.simulator.elapsed / stop.virtual_seconds)
         return min(1.0, max(shares))
-
-    @cached_property
-    def _planned(self) -> dict[str, int]:
-        return {name: self.plan.releases[name] for name in self.prepared.names}
-
-    def parties(self) -> Sequence[Party]:
-        """All that hold data, in order."""
-        made, finished, gone = self.simulator.computer.releases, self.simulator.finished, self.simulator.gone
-        return [
-            Party(name, made(name), planned, finished.get(name, "gone" if name in gone else ""))
-            for name, planned in self._planned.items()
-        ]
-
-    def staleness(self) -> float | None:
-        """Mean staleness of what was mixed in so far; None where the algorithm knows of none."""
-        found = self.prepared.algorithm.figures.report(self.simulator.nodes).get("staleness_mean")
-        return None if found is None else float(found)
 
 
 class RunProgress(Protocol):
@@ -141,11 +102,12 @@ class ProgressLine(RunProgress):
 
     def __init__(self) -> None:
         self._run: Watched | None = None
-        self._score, self._shown, self._next = "", "", 0.0
+        self._score, self._shown = "", ""
+        self._began = self._next = 0.0
 
     def began(self, run: Watched) -> None:
         """Begin to draw."""
-        self._run = run
+        self._run, self._began = run, time.perf_counter()
         self.updated(0)
 
     def looked(self, row: Row) -> None:
@@ -155,12 +117,13 @@ class ProgressLine(RunProgress):
 
     def updated(self, updates: int) -> None:
         """Draw, unless that was done a moment ago."""
-        if self._run is not None and time.perf_counter() >= self._next:
+        now = time.perf_counter()
+        if self._run is not None and now >= self._next:
             share = self._run.share
-            self._show(
-                f"{share:4.0%} [{'=' * round(30 * share):30}] {counted(updates, 'update', form=',')}{self._score}"
-            )
-            self._next = time.perf_counter() + _EVERY
+            left = f", {timedelta(seconds=round((now - self._began) * (1 - share) / share))} left" if share else ""
+            made = counted(updates, "update", form=",")
+            self._show(f"{share:4.0%} [{'=' * round(20 * share):20}] {made}{self._score}{left}")
+            self._next = now + _EVERY
 
     def close(self) -> None:
         """Take the bar away."""
@@ -168,7 +131,8 @@ class ProgressLine(RunProgress):
         self._run = None
 
     def _show(self, text: str) -> None:
-        print(f"\r{text:{len(self._shown)}}\r{text}", end="", file=sys.stderr, flush=True)
+        text = text[: max(0, shutil.get_terminal_size().columns - 3)]  # a terminal writes ^C behind it
+        print(f"\r{text:{len(self._shown) + 2}}\r{text}", end="", file=sys.stderr, flush=True)
         self._shown = text
 
 

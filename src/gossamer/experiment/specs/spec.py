@@ -38,6 +38,8 @@ from gossamer.topology.topologies import KIND as TOPOLOGIES
 from gossamer.trained.about import AboutSettings
 
 _LONGEST = 86400
+NOTHING_FROZEN = "nothing"
+"""In the place of a hash of what a network holds and nobody trains, where that is nothing."""
 
 
 def on_or_off(value: Any) -> Any:
@@ -94,8 +96,9 @@ class ObjectiveSettings(Section):
     adapters : mapping, optional
         Low-rank adapters of a network, which are trained in the place of its own parameters.
     frozen : str, optional
-        SHA-256 of what a network holds beside the parameters that are trained. A federation's spec gets it where its
-        organiser has the code, and no party whose module holds other numbers joins.
+        SHA-256 of what a network holds beside the parameters that are trained, or ``nothing``. A federation's spec gets
+        it where its organiser has the code, and no party whose module holds other numbers joins. Those that are trained
+        need no hash, since they are what parties send each other.
     class_weight : mapping or "balanced", optional
         Factor of the loss of each class, by its label, which gradients have before they are clipped; 1 for the others.
         ``balanced``: in inverse proportion to what ``dataset.prevalence`` says of two classes, the largest being 1.
@@ -110,7 +113,7 @@ class ObjectiveSettings(Section):
     intercept: bool = True
     pretrained: Annotated[PretrainedSettings | None, bare("path")] = None
     adapters: AdapterSettings | None = None
-    frozen: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    frozen: str | None = Field(default=None, pattern=f"^([0-9a-f]{{64}}|{NOTHING_FROZEN})$")
     class_weight: ClassWeight | None = None
 
     @model_validator(mode="after")

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +30,7 @@ from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import ModelError
 from gossamer.objectives.models import images
 from gossamer.objectives.models.small import LSTM, MLP, CNNMapa, LeNet5, LeNet5Tanh
+from gossamer.objectives.networks.checks import copied
 from gossamer.objectives.networks.network import bytes_of
 
 Given: TypeAlias = nn.Module | Callable[..., nn.Module]
@@ -70,13 +70,7 @@ def made(given: Any, input_shape: tuple[int, ...], classes: int) -> BuiltModule:
         If it is no module and makes none, or cannot be copied.
     """
     if isinstance(given, nn.Module):
-        try:
-            module = copy.deepcopy(given)
-        except Exception as problem:
-            raise ModelError(
-                f"module: expected a torch.nn.Module that can be copied, found {type(problem).__name__} when copying "
-                f"{name_of(given)}; give its class, or a function that makes it"
-            ) from problem
+        module = copied(given)
         return BuiltModule(module, True, digest(module, started=True))
     if not callable(given):
         raise ModelError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+import sysconfig
 import traceback
 import warnings
 from collections import deque
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
+from gossamer.files import words_beside
 from gossamer.objectives.networks.gradients import ExampleGradients, LayerGradients, LoopedGradients, for_batches
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.layers import handles
@@ -32,6 +34,8 @@ from gossamer.objectives.networks.stand_ins import with_stand_ins
 Seen = dict[nn.Module, tuple[Tensor, Tensor]]
 _SEED, _ROWS = 0, 3
 """Seed and number of made-up examples."""
+WORDS = words_beside(__file__)
+"""What is said of modules that cannot be trained."""
 _INSIDE = ("_modules", "_parameters", "_buffers")
 """Where a module keeps what its names are for."""
 
@@ -77,20 +81,14 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     again = _outputs(one, model, features[:1])
     check_unchanged(kept, one.module)
     if not torch.equal(drawn, torch.get_rng_state()) or _differ(alone, again, 0.0):
-        raise ModelError(
-            "the module draws random numbers, in evaluation mode too, so an example has no gradient of its own; leave "
-            "them out (noise belongs to the mechanism), or to training: F.dropout(x, p, training=self.training)"
-        )
+        raise ModelError(WORDS["draws"])
     try:
         # What one example sets for all, such as the largest of their numbers, shows at the others alone.
         turns = [features.roll(-first, 0) for first in range(_ROWS)]
         found = (_mixing(one, model, each, "", None if first else alone) for first, each in enumerate(turns))
         problem = next(filter(None, found), None)
     except Exception as error:  # whatever others' code does
-        raise ModelError(
-            f"the module takes one example, but not {_ROWS} at once ({reason(error)}); write forward for any number of "
-            "examples, along the first axis"
-        ) from error
+        raise ModelError(WORDS["one"].format(_ROWS, reason(error))) from error
     for name in network.training:
         other.module.get_submodule(name).training = True
     with suppress(Exception):  # it never runs in this mode, so it may fail there
@@ -100,8 +98,7 @@ def check_alone(network: Network, model: Tensor, features: Tensor) -> None:
     drawn = torch.get_rng_state()
     torch.manual_seed(_SEED)
     if not torch.equal(drawn, torch.get_rng_state()):
-        off = "dropout is switched off: it would draw from a global generator, so the module runs in evaluation mode"
-        warnings.warn(off, stacklevel=2)
+        warnings.warn(WORDS["dropout"], stacklevel=2)
 
 
 def _mixing(network: Network, model: Tensor, features: Tensor, mode: str, alone: Tensor | None = None) -> str | None:
@@ -273,7 +270,26 @@ def private_copy(module: nn.Module) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, found {type(module).__name__}; create the module first")
     _check_parameters(module)
-    return with_stand_ins(copy.deepcopy(module).cpu().eval())
+    return with_stand_ins(copied(module).cpu().eval())
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of ``module``.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be copied, or has a weight that is made otherwise with each pass.
+    """
+    for name, layer in module.named_modules():
+        for each in (layer, *layer._forward_pre_hooks.values()):
+            if (kind := type(each).__name__) in WORDS["remade"] and (layer.training or kind[0] != "_"):
+                place = f".{name}".partition(".parametrizations.")[0][1:] or "itself"
+                raise ModelError(f"layer {place!r} has torch's {WORDS['remade'][kind]}")
+    try:
+        return copy.deepcopy(module)
+    except Exception as problem:  # whatever others' code does
+        raise ModelError(WORDS["copied"].format(type(problem).__name__, type(module).__name__)) from problem
 
 
 def _check_parameters(module: nn.Module) -> None:
@@ -312,6 +328,9 @@ def _described(outputs: Any) -> str:
 
 
 _TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+_INSTALLED = str(Path(torch.__file__).parents[1]), sysconfig.get_path("stdlib")
+_PYTHONS = (AttributeError, NameError, KeyError, ImportError, ArithmeticError)
+"""Errors that are Python's own, or say what it would."""
 
 
 def reason(problem: BaseException, *, told: bool = True) -> str:
@@ -326,24 +345,24 @@ def reason(problem: BaseException, *, told: bool = True) -> str:
         code was given.
     """
     frames = [(frame, line, frame.f_code.co_filename) for frame, line in traceback.walk_tb(problem.__traceback__)]
-    (_, line, path), innermost = (
-        next(each for each in reversed(frames) if not each[2].startswith(_TORCH)),
-        frames[-1][2],
-    )
-    text = linecache.getline(path, line).strip()
-    if told and innermost == path and text.startswith(("raise ", "assert ")):
-        return " ".join(f"{type(problem).__name__}: {problem}".split())
+    own = [each for each in frames if not each[2].startswith((_OURS, *_INSTALLED))]
+    _, line, path = (own or [each for each in frames if not each[2].startswith(_TORCH)])[-1]
+    innermost, text = frames[-1][2], linecache.getline(path, line).strip()
+    place = f"line {line} of {Path(path).name}" + (f": {text}" if text and told else "")
+    there = f", in {place}" if own else ""
+    # What Python or that code itself says is repeated, and nothing that torch does.
+    raised = linecache.getline(innermost, frames[-1][1]).strip().startswith(("raise ", "assert "))
+    if told and (isinstance(problem, _PYTHONS) or (raised and not innermost.startswith(_TORCH))):
+        return f"{' '.join(f'{type(problem).__name__}: {problem}'.split())}{there}"
     calls = [frame.f_locals for frame, *_ in frames if frame.f_code.co_name == "_call_impl"]
     if calls and innermost.startswith(_TORCH) and type(layer := calls[-1]["self"]).__module__.startswith("torch.nn."):
         name = next(name for name, each in calls[0]["self"].named_modules() if each is layer)
         shapes = [str(list(each.shape)) for each in calls[-1]["args"] if isinstance(each, Tensor)]
         kind = type(layer).__name__ if list(layer.children()) else " ".join(repr(layer).split())
-        return f"layer {name or 'itself'!r} is {kind}, and is given {' and '.join(shapes) or 'no array'}"
+        return f"layer {name or 'itself'!r} is {kind}, and is given {' and '.join(shapes) or 'no array'}{there}"
     if "modified by an inplace operation" in str(problem):
         return "it changes an array in place that its gradient still needs; write x = 2 * x for x *= 2"
-    if path.startswith(_OURS):
-        return "torch cannot compute it"
-    return f"line {line} of {Path(path).name}" + (f": {text}" if text and told else "")
+    return "torch cannot compute it" if path.startswith(_OURS) else place
 
 
 def layers_problem(network: Network) -> str | None:

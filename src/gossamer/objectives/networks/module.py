@@ -101,11 +101,6 @@ STRATEGIES: Mapping[str, Strategy] = {
 COMPILED = "compiled"
 """Strategy of chains that have kernels; what these cannot hold is computed like ``threads``."""
 
-_LOOPED = (
-    "{} needs gradients that are computed in the same way whatever an example's numbers are, and torch.func cannot "
-    "vectorise the module ({}); write forward without choices by numbers (torch.where) and autograd functions with a "
-    "vmap rule, or simulate"
-)
 _FORWARD = Strategy(gradients.ExampleGradients, examples=512, nodes=1, copies=1, gradients=0)
 
 
@@ -552,7 +547,7 @@ class TorchModule(objective.Objective):
             )
         if looped and (self._steady or self.exact or chosen not in ("auto", "loop")):
             asked = f"strategy '{chosen}'" if chosen not in ("auto", "loop") else "compute.rounding: exact"
-            raise ModelError(_LOOPED.format("a deployment" if self._steady else asked, looped))
+            raise ModelError(checks.WORDS["looped"].format("a deployment" if self._steady else asked, looped))
         if layers and chosen == "layers":
             raise ModelError(f"strategy 'layers' cannot be used, since {layers}; choose 'auto'")
         if chosen == COMPILED and kernel is None:
@@ -626,10 +621,7 @@ class TorchModule(objective.Objective):
         except DataError:
             raise
         except Exception as problem:  # whatever others' code does
-            raise DataError(
-                f"the module fails on some examples of the data ({checks.reason(problem, told=False)}); correct "
-                "these, or let forward take them"
-            ) from problem
+            raise DataError(checks.WORDS["fails"].format(checks.reason(problem, told=False))) from problem
 
 
 def _reset(layer: nn.Module) -> None:

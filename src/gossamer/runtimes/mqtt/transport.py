@@ -385,7 +385,8 @@ class MqttTransport:
 
     def _on_subscribe(self, client: paho.Client, _: Any, mid: int, codes: list[ReasonCode], properties: Any) -> None:
         if any(code.is_failure for code in codes):
-            self._fail(f"it lets no {self.node!r} receive in run {self.run!r}; is the node in its access list?")
+            why = "is the node in its access list, or was it removed?"
+            self._fail(f"it lets no {self.node!r} receive in run {self.run!r}; {why}")
             return
         # Brokers drop in silence what they do not allow, so a connection counts when this comes back.
         self._reason = f"it passes nothing on; is {self.node!r} in its access list, and in this node's certificate?"

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gossamer.protocol.witnesses import Seen, following
-from gossamer.runtimes.storage.file import File
+from gossamer.runtimes.storage.file import File, WrongStore
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import SidePlan
 from gossamer.sides.receipts import Book, Head, link
@@ -102,15 +102,15 @@ class StoredReceipts:
         found = self._file.rows("SELECT lines FROM receipt WHERE chain = ? ORDER BY number", self._chain)
         return [lines for (lines,) in found]
 
-    def begin(self, plans: Mapping[str, SidePlan], key: str, nonce: Callable[[], str] = _nonce) -> None:
+    def begin(self, plans: Mapping[str, SidePlan], key: str | None, nonce: Callable[[], str] = _nonce) -> None:
         """Have receipts of what is charged from now on, after those that are there.
 
         Parameters
         ----------
         plans : mapping of str to SidePlan
             Plan of the party, and of its held-out examples, by the name in receipts.
-        key : str
-            The party's public key, in hexadecimal digits.
+        key : str or None
+            The party's public key, in hexadecimal digits; None for one that signs nothing.
         nonce : callable, optional
             Draws the random digits of a receipt.
         """
@@ -140,22 +140,16 @@ class StoredReceipts:
         self._write_countersignatures()
 
     def ended(
-        self, sign: Callable[[bytes], bytes], card: str | None = None, evaluation: str | None = None
-    ) -> tuple[str, Head, str]:
-        """The whole chain with its last lines, its end, and the signature of the head in hexadecimal digits."""
+        self, sign: Callable[[bytes], bytes] | None, card: str | None = None, evaluation: str | None = None
+    ) -> tuple[str, Head, str | None]:
+        """The whole chain with its last lines, its end, and the signature of the head in hexadecimal digits, if any."""
         assert self._book is not None, "begin first"
         with self._file.transaction():
             self._write_countersignatures()
-        made: list[bytes] = []
-
-        def signing(state: bytes) -> bytes:
-            made.append(sign(state))
-            return made[-1]
-
         book = Book({}, self._run)
         book.go_on(self.heads[-1], [], {self._party: len(self.links)})
-        last, head = book.ended(signing, card, evaluation)
-        return "".join(self.rows()) + last, head, made[0].hex()
+        last, head = book.ended(sign, card, evaluation)
+        return "".join(self.rows()) + last, head, json.loads(last.splitlines()[-1]).get("signature")
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:
         """Take note of a countersignature; the largest is written down with the next receipt, or at the end."""
@@ -164,8 +158,10 @@ class StoredReceipts:
             self._countersigned[witness] = seen, signature
 
     def _write(self, lines: str) -> None:
-        self._fresh = lines
-        self._file.execute("INSERT INTO receipt VALUES (?, ?, ?)", self._chain, max(0, len(self.heads)), lines)
+        self._fresh, number = lines, len(self.heads)
+        if self._file.rows("SELECT 1 FROM receipt WHERE chain = ? AND number = ?", self._chain, number):
+            raise WrongStore(f"{self._file.path}: another process releases in {self._chain}, too; end one of the two")
+        self._file.execute("INSERT INTO receipt VALUES (?, ?, ?)", self._chain, number, lines)
 
     def _write_countersignatures(self) -> None:
         noted = datetime.now(UTC).isoformat(timespec="seconds")

@@ -183,11 +183,19 @@ def test_more_weight_than_there_is_and_strangers_are_refused(sender: str, weight
     [
         (
             "{name: push_sum, nodes: 4, topology: {name: arcs, path: arcs.txt}}",
-            "node-3 sends to nobody",
+            "over all its steps together; nobody hears node-3: add",
+        ),
+        (
+            "{name: push_sum, nodes: 4, topology: {name: arcs, path: no_circle.txt}}",
+            "; no way leads back to node-1, node-2; nobody sends to node-0; nobody hears node-3: add arcs to and from",
+        ),
+        (
+            "{name: push_sum, nodes: 5, topology: {name: arcs, path: two_circles.txt}}",
+            "; no way leads from node-3, node-4 to node-0 and back: add arcs to and from",
         ),
         (
             "{name: push_sum, nodes: 4, topology: {schedule: [{name: edges, path: three.txt}]}}",
-            "node-3 is left out of",
+            "; no step has node-3: add",
         ),
         ("{name: push_sum, nodes: 4, topology: {schedule: [rng]}}", "Gossamer's own, found 'rng'"),
         ("{name: push_sum, nodes: 4, topology: {schedule: []}}", "schedule"),
@@ -199,6 +207,8 @@ def test_other_graphs_are_one_line(
     algorithm: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "arcs.txt").write_text("0 1\n1 2\n2 0\n0 3\n", encoding="utf-8")
+    (tmp_path / "no_circle.txt").write_text("0 1\n1 2\n2 3\n0 3\n", encoding="utf-8")
+    (tmp_path / "two_circles.txt").write_text("0 1\n1 2\n2 0\n3 4\n4 3\n0 3\n", encoding="utf-8")
     (tmp_path / "three.txt").write_text("0 1\n1 2\n", encoding="utf-8")
     (tmp_path / "spec.yaml").write_text(f"dataset: digits\nalgorithm: {algorithm}\nprivacy: none\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

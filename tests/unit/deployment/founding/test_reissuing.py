@@ -20,12 +20,13 @@ from tests.reference.reissued import reissue
 
 from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.founding import draft_again, found
+from gossamer.deployment.founding.founding import draft_again, found, give_order
 from gossamer.deployment.party.agreement import experiment_of
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import Invitation, InvitationError, invite, read_signed
+from gossamer.keys.orders import REMOVE
 from gossamer.keys.private_files import IdentityError
 from gossamer.runtimes.mqtt.broker import access_list
 
@@ -273,3 +274,18 @@ def test_a_key_of_another_user_is_refused(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("os.geteuid", lambda: 123456)
     with pytest.raises(IdentityError, match="belongs to user"):
         reissue(folder, {})
+
+
+def test_a_party_that_was_removed_is_in_no_access_list_again(tmp_path: Path) -> None:
+    """Neither after the order nor after papers that are issued later; the others keep their rules."""
+    parties = {**PARTIES, "c": 200}
+    found(folder := tmp_path / "f", spec=SPEC, parties=parties, broker=BROKER)
+    run, acl = read_signed(folder / "federation.yaml").run, folder / "broker" / "acl"
+    left = access_list(run, ["b", "a", "server", "overview"])
+    give_order(folder, f"{REMOVE}c")
+    assert acl.read_text() == left
+    draft_again(folder, {}).write(folder)
+    assert acl.read_text() == left
+    with pytest.raises(CallerError, match="a cannot be removed, since it would leave one party with data"):
+        give_order(folder, f"{REMOVE}a")
+    assert acl.read_text() == left

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.reference.scripted_transport import Clock, Transport
 
+from gossamer.deployment.party import reach
 from gossamer.deployment.party.reach import Gathering, PeerReach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.store import OlderStore, check_memory
@@ -28,6 +31,11 @@ class Peers:
     said: dict[str, LinkCounters] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
     probed: list[tuple[str, int]] = field(default_factory=list)
+    told: str = ""
+    rehearses: bool = False
+
+    def finished(self, reason: str) -> None:
+        self.told = reason
 
     def probe(self, name: str, size: int, now: float) -> list[tuple[str, bytes]]:
         self.probed.append((name, size))
@@ -48,7 +56,8 @@ class Peers:
             heard = name in self.said
             passed = heard and name not in self.deaf
             owes = now - 100.0 if heard and not passed else None
-            return PeerState("up" if heard else "never heard", now - 100.0, True, "", {}, passed=passed, owes=owes)
+            said = "only rehearses" if self.rehearses else ""
+            return PeerState("up" if heard else "never heard", now - 100.0, True, said, {}, passed=passed, owes=owes)
 
         return {name: state(name) for name in self.names}
 
@@ -59,8 +68,8 @@ def gathering(tmp_path: Path) -> Iterator[Any]:
     folder.take()
     folder.kept = True
     peers: Any = Peers()
-    reach = PeerReach(peers, 5000, 30.0, lambda name: "", lambda why: None, folder.warn, folder.say, clock())
-    yield Gathering(peers, Transport(clock), folder, clock, reach)
+    reached = PeerReach(peers, 5000, 30.0, lambda name: "", lambda why: None, folder.warn, folder.say, clock())
+    yield Gathering(peers, Transport(clock), folder, clock, reached)
     folder.give_back()
 
 
@@ -98,6 +107,32 @@ def test_who_is_heard_and_takes_nothing_is_not_reached(gathering: Any) -> None:
     assert "pass messages of 5000 bytes" in log
     assert gathering.reach.described(150.0)["alone"] == pytest.approx(50.0, abs=2)
     assert "b is heard, and has acknowledged nothing for 16 s" in log
+
+
+def test_a_rehearsal_begins_nothing_and_says_what_is_lacking(gathering: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that was not heard, one that takes nothing, a small disk, and little memory: each in its words."""
+    gathering.peers.deaf = {"b"}
+    gathering.transport.inbox.append(Datagram("b", b"counters"))
+    gathering.look = lambda now: gathering.stop("stopped") if now >= 150.0 else None
+    gathering.rehearse(["b", "c"])
+    assert gathering.peers.told == "only rehearses"
+    monkeypatch.setattr(reach, "available", lambda: 999.0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2001))
+    found = gathering.lacking(["b", "c"], 100)
+    assert found["peers"].startswith(
+        "b takes nothing: does the broker, and all on the way to it, pass messages of 5000"
+    )
+    assert found["peers"].endswith("; c is not heard")
+    assert (found["disk"], found["memory"]) == ("", "it has less memory than 10 models take")
+    assert gathering.lacking([], 101)["disk"] == "its disk has less room than 20 models take"
+
+
+def test_it_does_not_begin_with_who_only_rehearses(gathering: Any) -> None:
+    gathering.peers.rehearses = True
+    gathering.transport.inbox.append(Datagram("b", b"counters"))
+    gathering.look = lambda now: gathering.stop("stopped") if now >= 150.0 else None
+    gathering.gather(["b"], patience=5.0)
+    assert gathering.stopping == "stopped"
 
 
 def test_a_spec_may_have_it_go_ahead_alone(gathering: Any) -> None:

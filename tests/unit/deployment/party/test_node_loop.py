@@ -302,6 +302,7 @@ class TestTheEnd:
             (True, {"b": peer("up", "quota"), "c": peer("silent")}, False),
             (True, {"b": peer("up"), "c": peer("gone")}, False),
             (True, {"b": peer("gone"), "c": peer("gone")}, False),
+            (True, {"b": peer("up", "only rehearses"), "c": peer("gone")}, False),
             (False, {"b": peer("up", "quota"), "c": peer("gone")}, False),
         ],
     )

@@ -272,6 +272,19 @@ class TestNumbersThatNobodyTrains:
         with pytest.raises(CallerError, match=r"^objective\.frozen: expected the SHA-256 [0-9a-f]{64} of .*, found "):
             Agreed.by(found, [f"{module.stem}:Net"])
 
+    def test_are_none_at_every_party_where_the_organiser_has_none(
+        self, module: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is trained is what parties send each other, so it needs no hash."""
+        module.write_text(FROZEN.format(1).replace("self[1].requires_grad_(False).weight.fill_(1)", "pass"))
+        found = self.invited(module)
+        assert "frozen: nothing" in found.spec
+        Agreed.by(found, [f"{module.stem}:Net"])
+        monkeypatch.delitem(sys.modules, module.stem)
+        module.write_text(FROZEN.format(1))
+        with pytest.raises(CallerError, match=r"expected the SHA-256 nothing of what .*, found [0-9a-f]{64};"):
+            Agreed.by(found, [f"{module.stem}:Net"])
+
     def test_are_not_asked_of_an_organiser_without_the_code(self, module: Path) -> None:
         found = self.invited(module)
         assert "frozen" not in found.spec.replace(module.stem, "")

@@ -1,0 +1,379 @@
+"""Loops of an owner's own: what they charge is on disk first, within the plan, and what receipts say of it follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+
+import gossamer as gs
+from gossamer.cli import main
+from gossamer.errors import GossamerError
+from gossamer.keys.identity import Identity
+from gossamer.runtimes.storage.file import StorageError
+from gossamer.runtimes.storage.ledger import LedgerFile
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = ROOT / "tests" / "reference" / "own_loop_kills.py"
+PLAN = gs.Releases(6, noise_multiplier=4.0)
+"""Full batches: mu is sqrt(6)/4, and soon found."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:a new ledger:gossamer.errors.RunWarning")
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """An owner's policy and data."""
+    rows = "".join(f"{row},{row % 5}\n" for row in range(60))
+    (tmp_path / "wards.csv").write_text(f"age,label\n{rows}")
+    path = tmp_path / "policy.yaml"
+    path.write_text("data: {wards: {epsilon: 6, delta: 1.0e-5, path: wards.csv}}\n")
+    return path
+
+
+def on_disk(policy: Path) -> dict[str, tuple[int, int]]:
+    """Releases charged by each run, and receipts of them, as another process reads the ledger."""
+    file = LedgerFile(policy.with_suffix(".ledger"))
+    try:
+        found = {}
+        for spent in file.runs("wards"):
+            kept = file.witnessed(spent.run)
+            found[spent.run] = spent.releases, 0 if kept is None else kept.receipts
+        return found
+    finally:
+        file.close()
+
+
+def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = main(["verify", "--json", str(folder)])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out else {"refused": printed.err}
+
+
+def test_a_charge_is_on_disk_when_it_returns(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        for number in range(1, 7):
+            ledger.charge(4.0)
+            assert on_disk(policy) == {"loop/wards": (number, number)}
+            assert ledger.releases == number
+
+
+def test_what_the_plan_does_not_cover_is_refused_and_nothing_is_written(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        for _ in range(6):
+            ledger.charge(4.0)
+        with pytest.raises(
+            gs.BudgetSpent, match=r"plan has left 0 of 6 with noise multiplier 4 at rate 1, .* one more"
+        ):
+            ledger.charge(4.0)
+        assert on_disk(policy) == {"loop/wards": (6, 6)}
+    with gs.LoopLedger(policy, "less", PLAN) as ledger:
+        with pytest.raises(gs.BudgetSpent, match=r"left 6 of 6 .* covers none with noise multiplier 3.9 at rate 1"):
+            ledger.charge(3.9)
+        assert on_disk(policy)["less/wards"] == (0, 0)
+
+
+def test_a_plan_above_the_budget_is_refused_and_nothing_is_written(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", PLAN):
+        pass
+    with pytest.raises(gs.BudgetSpent, match=r"has spent .* it would take epsilon .* and the budget is 6"):
+        gs.LoopLedger(policy, "other", gs.Releases(24, noise_multiplier=3.0))
+    assert on_disk(policy) == {"loop/wards": (0, 0)}
+
+
+def test_a_loop_that_is_opened_again_goes_on(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        ledger.charge(4.0)
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        assert ledger.releases == 1
+        for _ in range(5):
+            ledger.charge(4.0)
+        with pytest.raises(gs.BudgetSpent):
+            ledger.charge(4.0)
+
+
+def test_charges_ahead_that_are_not_used_are_lost_and_counted(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", PLAN, ahead=4) as ledger:
+        ledger.charge(4.0)
+        assert on_disk(policy) == {"loop/wards": (4, 4)}
+        assert ledger.releases == 1
+    with gs.LoopLedger(policy, "loop", PLAN, ahead=4) as ledger:
+        assert ledger.releases == 4
+        ledger.charge(4.0)
+        ledger.charge(4.0)  # what is left, fewer than are charged at once
+        with pytest.raises(gs.BudgetSpent):
+            ledger.charge(4.0)
+    assert on_disk(policy) == {"loop/wards": (6, 6)}
+
+
+def test_more_noise_and_lower_rates_are_charged_as_the_least_that_covers_them(policy: Path) -> None:
+    plan = [gs.Releases(1, 4.0), gs.Releases(2, 8.0, 0.5), gs.Releases(1, 8.0)]
+    with gs.LoopLedger(policy, "loop", plan) as ledger:
+        ledger.charge(9.0)  # the third
+        ledger.charge(9.0)  # the first: nothing else covers all examples
+        ledger.charge(8.0, 0.4)
+        with pytest.raises(gs.BudgetSpent):
+            ledger.charge(9.0)
+        ledger.charge(8.0, 0.5)
+        assert ledger.releases == 4
+
+
+MIXED = [gs.Releases(300, 1.1, 0.02), gs.Releases(50, 2.0, 0.1), gs.Releases(2, 8.0)]
+
+
+def test_epsilon_is_that_of_the_account_command_and_of_dp_accounting(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = gs.Releases(300, 1.1, 0.02)
+    with gs.LoopLedger(policy, "alone", alone) as ledger:
+        options = ["--noise-multiplier", "1.1", "--sampling-rate", "0.02", "--steps", "300", "--delta", "1e-5"]
+        main(["account", *options, "--json"])
+        assert ledger.epsilon(1e-5) == json.loads(capsys.readouterr().out)["epsilon"]
+    for left in policy.parent.glob("policy.ledger*"):
+        left.unlink()
+    with gs.LoopLedger(policy, "mixed", MIXED) as ledger:
+        other = PLDAccountant(gs_relation())
+        for one in MIXED:
+            event = PoissonSampledDpEvent(one.sampling_rate, GaussianDpEvent(one.noise_multiplier))
+            other.compose(SelfComposedDpEvent(event, one.number))
+        assert ledger.guarantee.epsilon == pytest.approx(other.get_epsilon(1e-5), rel=2e-3)
+        # The second implementation, of receipts, agrees as well.
+        for one in MIXED:
+            ledger.charge(one.noise_multiplier, one.sampling_rate)
+        ledger.write(tmp_path / "out")
+    code, found = verified(tmp_path / "out", capsys)
+    assert code == 0
+    assert found["guarantees"][0]["proved_epsilon"] == pytest.approx(other.get_epsilon(1e-5), rel=2e-3)
+
+
+def gs_relation() -> Any:
+    from dp_accounting import NeighboringRelation
+
+    return NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def written(policy: Path, identity: Path | None = None) -> Path:
+    """Receipts of three releases of six."""
+    folder = policy.parent / "out"
+    with gs.LoopLedger(policy, "loop", PLAN, clip=0.5, identity=identity) as ledger:
+        for _ in range(3):
+            ledger.charge(4.0)
+        ledger.write(folder)
+    return folder
+
+
+def test_receipts_are_verified_and_say_who_charged(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(policy)
+    code, found = verified(folder, capsys)
+    assert (code, found["follows"], found["releases"]) == (0, True, 3)
+    assert found["parties"] == ["wards (as the owner's own loop charged)"]
+    lines = [json.loads(line) for line in (folder / "receipts.jsonl").read_text().splitlines()]
+    assert [line["clip"] for line in lines if "of" in line] == [0.5] * 3
+    (entry,) = json.loads((folder / "guarantee.json").read_text())["guarantees"]
+    assert "what was charged, not what the loop did" in entry["assumptions"][0]
+
+
+def test_altered_receipts_are_refused(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line lost, doubled, or with another digit; and a guarantee that promises more."""
+    folder = written(policy)
+    path = folder / "receipts.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        for other in ("", line * 2, line.replace("4", "5", 1) if "4" in line else line.replace("0", "1", 1)):
+            path.write_text("".join([*lines[:at], other, *lines[at + 1 :]]))
+            assert verified(folder, capsys)[0] != 0, (at, other)
+    path.write_text("".join(lines))
+    assert verified(folder, capsys)[0] == 0
+    card = json.loads((folder / "guarantee.json").read_text())
+    card["guarantees"][0]["epsilon"] /= 2
+    (folder / "guarantee.json").write_text(json.dumps(card))
+    assert verified(folder, capsys)[0] == 1
+
+
+def test_receipts_are_signed_by_the_owner_who_stays_the_same(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [policy.parent / name for name in ("owner.key", "other.key")]
+    for key in keys:
+        Identity.create(key)
+    code, found = verified(written(policy, keys[0]), capsys)
+    assert (code, found["signer"]) == (0, Identity.load(keys[0]).public_key.fingerprint)
+    with pytest.raises(gs.SpecError, match="with another plan"):
+        gs.LoopLedger(policy, "loop", PLAN, clip=0.5, identity=keys[1])
+    with pytest.raises(gs.SpecError, match="with another plan"):
+        gs.LoopLedger(policy, "loop", PLAN, clip=0.25, identity=keys[0])
+
+
+def test_what_an_owner_spent_has_it(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(policy)
+    assert main(["data", "show", str(policy)]) == 0
+    said = capsys.readouterr().out
+    assert "loop/wards" in said
+    assert "receipts of loop/wards: 3" in said
+
+
+def test_data_that_changed_are_refused(policy: Path) -> None:
+    written(policy)
+    with (policy.parent / "wards.csv").open("a") as file:
+        file.write("1000,1\n")
+    with pytest.raises(gs.DataError, match="changed: 1 example is new"):
+        gs.LoopLedger(policy, "loop", PLAN)
+
+
+def test_one_run_in_two_processes_is_refused_to_one(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", PLAN) as first, gs.LoopLedger(policy, "loop", PLAN) as second:
+        first.charge(4.0)
+        with pytest.raises(StorageError, match="another process releases in loop/wards, too"):
+            second.charge(4.0)
+        first.charge(4.0)
+        assert on_disk(policy) == {"loop/wards": (2, 2)}
+        with pytest.raises(StorageError):
+            second.charge(4.0)  # which is closed
+
+
+def forked(policy: Path, run: str) -> int:
+    """A child that charges a run of its own, six times."""
+    if child := os.fork():
+        return child
+    code = 1
+    try:
+        with gs.LoopLedger(policy, run, PLAN, ahead=2) as ledger:
+            for _ in range(6):
+                ledger.charge(4.0)
+        code = 0
+    except gs.BudgetSpent:
+        code = 3
+    finally:
+        os._exit(code)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_processes_do_not_race_for_a_budget(policy: Path) -> None:
+    """Each plan alone takes mu^2 = 6/16 of it, and eight together more than there is: those that are refused have no
+    entry, and all others have charged everything."""
+    with gs.LoopLedger(policy, "first", PLAN) as ledger:
+        share = ledger._owned.file.spent("wards") / ledger._owned.budget.renyi.level
+        squared = ledger._owned.file.total("wards").squared / ledger._owned.budget.gaussian.level
+    fitting = int(max(1 / share, 1 / squared)) - 1
+    assert 0 < fitting < 6
+    children = [forked(policy, f"run {number}") for number in range(6)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(codes) == [0] * fitting + [3] * (6 - fitting)
+    found = on_disk(policy)
+    assert found.pop("first/wards") == (0, 0)
+    assert list(found.values()) == [(6, 6)] * fitting
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"run": ""}, "a run's name has 1 to 100 printable characters"),
+        ({"run": "a/b"}, "a run's name has"),
+        ({"plan": []}, "one or more releases, found none"),
+        ({"clip": 0.0}, "clip must be a finite number > 0, found 0.0"),
+        ({"ahead": 0}, "ahead must be a whole number > 0, found 0"),
+        ({"plan": gs.Releases(1, 0.2)}, "line 1, smallest_noise_multiplier: .* noise multipliers of 0.3 and more"),
+        ({"clip": 11.0}, "largest_clip: found a clip of 11; allowed: up to 10"),
+        ({"data": "ward"}, "no data set 'ward'; did you mean wards"),
+        ({"policy": "none.yaml"}, "none.yaml"),
+    ],
+)
+def test_mistakes_get_a_line_and_leave_nothing(policy: Path, more: dict[str, Any], match: str) -> None:
+    policy.write_text("{largest_clip: 10, smallest_noise_multiplier: 0.3, " + policy.read_text().strip() + "}\n")
+    options = {"policy": policy, "run": "loop", "plan": PLAN, **more}
+    with pytest.raises(GossamerError, match=match) as found:
+        gs.LoopLedger(**options)
+    assert "\n" not in str(found.value)
+    assert not policy.with_suffix(".ledger").exists()
+
+
+@pytest.mark.parametrize(
+    "one", [(0, 1.0), (1.5, 1.0), (1, 0.0), (1, float("nan")), (1, 1.0, 0.0), (1, 1.0, 1.1), (1, 1, "x")]
+)
+def test_releases_that_are_none(one: Any) -> None:
+    with pytest.raises(gs.SpecError):
+        gs.Releases(*one)
+
+
+def step(accountant: gs.OpacusAccountant, rate: float, noise: float, accumulated: int = 1) -> None:
+    accountant.get_optimizer_hook_fn(rate)(SimpleNamespace(noise_multiplier=noise, accumulated_iterations=accumulated))
+
+
+def test_the_accountant_of_opacus_charges_each_step(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", gs.Releases(2, 4.0, 0.25)) as ledger:
+        accountant = gs.OpacusAccountant(ledger)
+        step(accountant, 0.25, 4.0)
+        step(accountant, 0.125, 4.0, accumulated=2)
+        assert len(accountant) == 2
+        assert accountant.get_epsilon(1e-5) == ledger.guarantee.epsilon
+        assert accountant.state_dict() == {}
+        with pytest.raises(gs.BudgetSpent):
+            step(accountant, 0.25, 4.0)
+    assert on_disk(policy) == {"loop/wards": (2, 2)}
+
+
+@pytest.mark.filterwarnings("ignore")  # Opacus warns of its own random numbers
+def test_opacus_stops_before_a_step_that_is_refused(policy: Path) -> None:
+    """The real package, where it is installed: the third step changes no weight."""
+    opacus = pytest.importorskip("opacus", reason="no dependency: needs an environment with opacus")
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.randn(60, 3, generator=generator), torch.zeros(60))
+    net = torch.nn.Linear(3, 1)
+    with gs.LoopLedger(policy, "loop", gs.Releases(2, 4.0, 0.25)) as ledger:
+        engine = opacus.PrivacyEngine()
+        engine.accountant = gs.OpacusAccountant(ledger)
+        net, optimizer, loader = engine.make_private(
+            module=net,
+            optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(data, batch_size=15),
+            noise_multiplier=4.0,
+            max_grad_norm=1.0,
+        )
+        models: list[Any] = [net.state_dict()]
+
+        def train() -> None:
+            for x, y in loader:
+                optimizer.zero_grad()
+                torch.nn.functional.mse_loss(net(x)[:, 0], y).backward()
+                optimizer.step()
+                models.append({name: each.clone() for name, each in net.state_dict().items()})
+
+        with pytest.raises(gs.BudgetSpent):
+            train()
+        assert len(engine.accountant) == 2
+        assert len(models) == 3  # and the third step changed nothing
+        assert all(torch.equal(each, models[-1][name]) for name, each in net.state_dict().items())
+        assert engine.get_epsilon(1e-5) == ledger.guarantee.epsilon
+    assert on_disk(policy) == {"loop/wards": (2, 2)}
+
+
+def kills(folder: Path, rounds: int, seed: int) -> dict[str, int]:
+    places = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, str(PROGRAM), str(folder), str(rounds), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+def test_kills_lose_no_charge_that_returned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """20 kills: what was charged is what children were told, and at most one lot of each; and receipts have it all."""
+    found = kills(tmp_path, 20, 1)
+    assert found["told"] > 0
+    assert found["charged"] == found["told"] + found["lost"]
+    assert verified(tmp_path / "out", capsys)[1]["releases"] == found["charged"]
+
+
+@pytest.mark.slow
+def test_fifty_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = kills(tmp_path, 50, 2)
+    assert found["lost"] > 0
+    assert verified(tmp_path / "out", capsys)[0] == 0
