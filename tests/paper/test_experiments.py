@@ -67,7 +67,7 @@ def of_each(found: Study) -> str:
 def spoilt(record: Record) -> Record:
     """The record of a run in which nothing was learnt in many rounds, or of an attack that found nothing.
 
-    Or one whose models stay as far from the best one whatever the noise.
+    Or one whose models stay as far from the best one whatever the noise, or whose observers all learn the same.
     """
     nothing = {"mean_model_test_accuracy": 0.1, "balanced_accuracy": 0.1, "gradient_norm": 1.0}
     curve = [{**row, **nothing} for row in record.get("curve", [])[:1]]
@@ -82,6 +82,7 @@ def spoilt(record: Record) -> Record:
         "cosine": 0.0,
         "off": 1.0,
         "rounds": 10**6,
+        "hops": dict.fromkeys(record.get("hops", {}), [1.0]),
     }
 
 
