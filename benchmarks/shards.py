@@ -3,10 +3,10 @@
     python benchmarks/shards.py [--json] [--nodes N] [--rounds R]
 
 Rounds of FedAvg, in which each client trains a network of 199,210 parameters (`mlp`) on digits: in one process, on one
-shard, and on two, each with one thread. The seconds are wall time between the end of the first round and that of the
-last: what starts the shards and what ends a run is beside it, and is given apart. Two shards need two cores that nobody
-else uses. Where others use them, the processor time on the way that everybody waits for, this process and the busiest
-shard, says what the ratio would be.
+shard, and on two, each with one thread. The seconds are wall time between the first update of a client and the last:
+what starts the shards and what ends a run is beside it, and is given apart. Two shards need two cores that nobody else
+uses. Where others use them, the processor time on the way that everybody waits for, this process and the busiest shard,
+says what the ratio would be.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SHARDS = (None, 1, 2)
 
 
 class Clock(RunProgress):
-    """Wall time and processor time from when the first round is made to the last one.
+    """Wall time and processor time from when the first update is made to the last one.
 
     Attributes
     ----------
     seconds, updates
-        Of wall time, and how many rounds were made in them.
+        Of wall time, and how many updates of clients were made in them.
     processor : float
         Seconds of the processors on the way that everybody waits for: those of this process, and the most of a shard.
     """
@@ -84,8 +84,8 @@ def one_run(spec: Path, shards: int | None) -> dict[str, Any]:
     clock = Clock(engine)
     result = run(read_spec(spec), spec.parent / "out", progress=clock, overwrite=True, engine=engine)
     return {
-        "seconds_per_round": round(clock.seconds / clock.updates, 3),
-        "processor_seconds_per_round": round(clock.processor / clock.updates, 3),
+        "seconds_per_update": round(clock.seconds / clock.updates, 5),
+        "processor_seconds_per_update": round(clock.processor / clock.updates, 5),
         "preparation_seconds": result.timing["preparation_seconds"],
         "run_seconds": result.timing["run_seconds"],
     }
@@ -111,7 +111,7 @@ def rows(nodes: int, rounds: int) -> list[dict[str, Any]]:
             what = "one process" if shards is None else f"shards: {shards}"
             found.append({"what": what, **json.loads(done.stdout.splitlines()[-1])})
     ratios = {
-        figure: round(found[1][f"{figure}seconds_per_round"] / found[2][f"{figure}seconds_per_round"], 2)
+        figure: round(found[1][f"{figure}seconds_per_update"] / found[2][f"{figure}seconds_per_update"], 2)
         for figure in ("", "processor_")
     }
     told = {"what": "one shard over two", "ratio": ratios[""], "processor_ratio": ratios["processor_"]}
@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--nodes", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--shards", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
