@@ -82,7 +82,7 @@ def spoilt(record: Record) -> Record:
         "cosine": 0.0,
         "off": 1.0,
         "rounds": 10**6,
-        "hops": dict.fromkeys(record.get("hops", {}), [1.0]),
+        "hops": {links: [1.0] for links in record.get("hops", {})},
     }
 
 
