@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.objectives.networks.layers import Factored, StoredGradients, handles, is_factored
+from gossamer.objectives.networks.layers import RULES, Factored, LayerCall, StoredGradients, handles, is_factored
 
 
 def factors(positions: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,3 +99,21 @@ def test_a_partly_frozen_layer_has_no_rule() -> None:
     layer = nn.Linear(2, 2)
     layer.bias.requires_grad_(False)
     assert not handles(layer)
+
+
+def test_a_group_norm_of_one_position_takes_any_strides() -> None:
+    """Strides of channels that come last are those of an array in order, too, where there is one position.
+
+    Torch's loop took one for the other, and read beyond the end. Expected are gradients of each example alone.
+    """
+    layer, generator = nn.GroupNorm(8, 512).double(), torch.Generator().manual_seed(0)
+    rows = torch.randn(2, 2, 512, 1, 1, generator=generator, dtype=torch.float64)
+    last = [each.as_strided(each.shape, (512, 1, 512, 512), each.storage_offset()) for each in rows]
+    found = RULES[nn.GroupNorm](layer, [LayerCall(*last)])
+    for n, (inputs, gradients) in enumerate(zip(*rows, strict=True)):
+        layer.zero_grad()
+        (layer(inputs[None].clone()) * gradients[None]).sum().backward()
+        for name, parameter in layer.named_parameters():
+            stored = found[name]
+            assert isinstance(stored, StoredGradients)
+            assert torch.allclose(stored.gradients[n], parameter.grad)

@@ -279,9 +279,10 @@ def _group_norm(layer: nn.GroupNorm, calls: Sequence[LayerCall]) -> dict[str, Pe
 
 def _of_group_norm(layer: nn.GroupNorm, call: LayerCall) -> tuple[Tensor, Tensor]:
     """By weight and bias, each [examples, channels]: torch's own loop, to which examples are further groups."""
-    a, g, groups = call.inputs.contiguous(), call.gradients.contiguous(), layer.num_groups
-    examples, channels, *lengths = a.shape
-    positions, every = math.prod(lengths), examples * channels
+    examples, channels, *lengths = call.inputs.shape
+    positions, every, groups = math.prod(lengths), examples * channels, layer.num_groups
+    # Of one position, torch may take images for such whose channels come last, and read beyond their ends.
+    a, g = (each.reshape(1, every, positions) for each in (call.inputs, call.gradients))
     if call.statistics is None:
         _, mean, scale = torch.native_group_norm(a, None, None, examples, channels, positions, groups, layer.eps)
     else:
