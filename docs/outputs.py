@@ -38,6 +38,7 @@ ELSEWHERE = {
     "docs/how-to/federation.md": "tests/end_to_end/test_federation_page.py runs it",
     "docs/how-to/monitoring.md": "needs the parties of a federation",
     "docs/how-to/overview.md": "needs the parties of a federation",
+    "docs/how-to/own-loop.md": "tests/unit/loops/test_own_loop_page.py runs it",
     "docs/how-to/peers.md": "measures a speed",
     "docs/how-to/policy.md": "tests/end_to_end/test_owned_data_command.py runs it",
     "docs/how-to/run-a-node.md": "needs the parties of a federation",

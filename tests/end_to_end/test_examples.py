@@ -189,6 +189,11 @@ def test_algorithms_are_compared() -> None:
     assert found["gossip"][1] <= found["allreduce"][1]
 
 
+def test_an_own_loop_goes_on_where_it_was_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of("own_loop")() == 200
+    assert re.findall(r"^(\d+) of 200 charged", capsys.readouterr().out, re.MULTILINE) == ["100", "200"]
+
+
 def test_own_arrays_are_learnt(capsys: pytest.CaptureFixture[str]) -> None:
     result = main_of("own_arrays")()
     assert result.summary["metrics"]["mean_model_test_accuracy"] > 0.85  # the label of a guess is right half the time

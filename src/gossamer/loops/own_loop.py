@@ -48,7 +48,8 @@ ASSUMPTIONS = (
     "the ledger proves what was charged, not what the loop did: that each batch was drawn by a coin for each example, "
     "each example's part clipped, and fresh Gaussian noise that nobody else knows added to the sum, all as charged, "
     "and that nothing else was released",
-    "plan, rates, clip, number of steps and number of examples are public constants",
+    "plan, rates, clip, number of steps and number of examples are public constants, and adding or removing an example "
+    "is read as blanking it",
     "each person has one example",
     "this run alone: what other runs on the same data release adds up",
     ROUNDING_TOO,

@@ -1,0 +1,54 @@
+"""The page on loops of one's own: its examples run on one budget, and commands print what it says."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.pages import blocks
+from tests.unit.test_docs import OUTPUTS, ROOT
+
+import gossamer as gs
+from gossamer.cli import main
+
+PAGE = ROOT / "docs" / "how-to" / "own-loop.md"
+
+
+@pytest.mark.filterwarnings("ignore:a new ledger:gossamer.errors.RunWarning")
+def test_the_loops_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(ROOT / "examples")
+    Path("policy.yaml").write_text(*blocks(PAGE, "yaml"), encoding="utf-8")
+    page: dict[str, Any] = {"__name__": "page"}
+    data, plain, fitted = blocks(PAGE, "python")
+    for block in (data, plain):
+        exec(compile(block, "own-loop.md", "exec"), page)
+    conversations = [*OUTPUTS.conversations(PAGE.read_text(encoding="utf-8"))]
+    assert len(conversations) == 2
+    for command, output in conversations:
+        said = OUTPUTS.said(command)
+        assert OUTPUTS.matches(output, said), f"$ {command}\n{said}"
+    exec(compile(fitted, "own-loop.md", "exec"), page)
+    assert main(["verify", "sklearn-results"]) == 0
+    # No model at all is right 55 times in 100; without noise both are right 71 to 72 times.
+    assert page["fitted"].score(page["rows"], page["targets"]) > 0.6
+    with (
+        pytest.raises(gs.BudgetSpent),
+        gs.LoopLedger("policy.yaml", "sklearn", gs.Releases(1, 4.0), clip=page["moved"]) as one,
+    ):
+        one.charge(4.0)
+
+
+@pytest.mark.filterwarnings("ignore")  # Opacus warns of its own random numbers
+def test_the_loop_of_the_page_in_opacus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opacus", reason="no dependency: needs an environment with opacus")
+    monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(ROOT / "examples")
+    Path("policy.yaml").write_text(*blocks(PAGE, "yaml"), encoding="utf-8")
+    page: dict[str, Any] = {"__name__": "page", "torch": importlib.import_module("torch"), "gs": gs}
+    exec(compile(blocks(PAGE, "python")[0], "own-loop.md", "exec"), page)
+    page |= {"x": page["torch"].from_numpy(page["features"]), "y": page["torch"].from_numpy(page["targets"])}
+    exec(compile(*blocks(PAGE, "py"), "own-loop.md", "exec"), page)
+    assert main(["verify", "opacus-results"]) == 0
