@@ -45,9 +45,9 @@ from gossamer.sides.receipts import FILE, PURPOSE
 from gossamer.version import __version__
 
 ASSUMPTIONS = (
-    "the ledger proves what was charged, not what the loop did: that each batch was drawn by a coin for each example, "
-    "each example's part clipped, and fresh Gaussian noise that nobody else knows added to the sum, all as charged, "
-    "and that nothing else was released",
+    "the ledger proves what was charged, not what the loop did: that each batch was drawn from these data by a coin "
+    "for each example, each example's part clipped, and fresh Gaussian noise that nobody else knows added to the sum, "
+    "all as charged, and that nothing else was released",
     "plan, rates, clip, number of steps and number of examples are public constants, and adding or removing an example "
     "is read as blanking it",
     "each person has one example",

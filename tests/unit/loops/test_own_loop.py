@@ -115,15 +115,42 @@ def test_charges_ahead_that_are_not_used_are_lost_and_counted(policy: Path) -> N
 
 
 def test_more_noise_and_lower_rates_are_charged_as_the_least_that_covers_them(policy: Path) -> None:
-    plan = [gs.Releases(1, 4.0), gs.Releases(2, 8.0, 0.5), gs.Releases(1, 8.0)]
+    plan = [gs.Releases(1, 4.0), gs.Releases(1, 8.0), gs.Releases(2, 8.0, 0.5)]
     with gs.LoopLedger(policy, "loop", plan) as ledger:
-        ledger.charge(9.0)  # the third
-        ledger.charge(9.0)  # the first: nothing else covers all examples
-        ledger.charge(8.0, 0.4)
+        ledger.charge(9.0)  # the second, so that
+        ledger.charge(4.0)  # the first is left
         with pytest.raises(gs.BudgetSpent):
             ledger.charge(9.0)
+        ledger.charge(8.0, 0.4)
         ledger.charge(8.0, 0.5)
-        assert ledger.releases == 4
+    with gs.LoopLedger(policy, "again", plan) as ledger:
+        ledger.charge(9.0, 0.4)  # the third, so that
+        ledger.charge(8.0)  # the second is left
+        ledger.charge(4.0)
+
+
+def test_a_charge_that_could_not_be_written_closes_the_ledger(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its process has counted it already, and would go on with another chain than what is on disk."""
+
+    def full() -> None:
+        raise StorageError("the disk is full")
+
+    with gs.LoopLedger(policy, "loop", PLAN, ahead=2) as ledger:
+        ledger.charge(4.0)
+        ledger.charge(4.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger._owned.file, "commit", full)
+            with pytest.raises(StorageError, match="the disk is full"):
+                ledger.charge(4.0)
+        with pytest.raises(StorageError):
+            ledger.charge(4.0)
+    assert on_disk(policy) == {"loop/wards": (2, 2)}
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        ledger.charge(4.0)
+        ledger.write(policy.parent / "out")
+    assert verified(policy.parent / "out", capsys)[1]["releases"] == 3
 
 
 MIXED = [gs.Releases(300, 1.1, 0.02), gs.Releases(50, 2.0, 0.1), gs.Releases(2, 8.0)]
@@ -168,6 +195,17 @@ def written(policy: Path, identity: Path | None = None) -> Path:
             ledger.charge(4.0)
         ledger.write(folder)
     return folder
+
+
+def test_receipts_of_data_that_are_counted_by_replacements(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Replacing a row moves a sum by twice the clip: mu of three full batches at noise 8 is 2 sqrt(3)/8."""
+    policy.write_text("data: {wards: {epsilon: 9, delta: 1.0e-5, relation: replace_one, path: wards.csv}}\n")
+    with gs.LoopLedger(policy, "loop", gs.Releases(3, 8.0)) as ledger:
+        ledger.charge(8.0)
+        ledger.write(policy.parent / "out")
+    code, found = verified(policy.parent / "out", capsys)
+    assert code == 0
+    assert found["guarantees"][0]["proved_mu"] == pytest.approx(2 * 3**0.5 / 8, rel=1e-3)
 
 
 def test_receipts_are_verified_and_say_who_charged(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,16 +344,19 @@ def step(accountant: gs.OpacusAccountant, rate: float, noise: float, accumulated
 
 
 def test_the_accountant_of_opacus_charges_each_step(policy: Path) -> None:
-    with gs.LoopLedger(policy, "loop", gs.Releases(2, 4.0, 0.25)) as ledger:
+    with gs.LoopLedger(policy, "loop", gs.Releases(3, 4.0, 0.25)) as ledger:
         accountant = gs.OpacusAccountant(ledger)
         step(accountant, 0.25, 4.0)
         step(accountant, 0.125, 4.0, accumulated=2)
+        with pytest.raises(gs.BudgetSpent, match="and that covers none with noise multiplier 4 at rate"):
+            step(accountant, 0.25, 4.0, accumulated=2)
         assert len(accountant) == 2
         assert accountant.get_epsilon(1e-5) == ledger.guarantee.epsilon
         assert accountant.state_dict() == {}
+        step(accountant, 0.25, 5.0)
         with pytest.raises(gs.BudgetSpent):
             step(accountant, 0.25, 4.0)
-    assert on_disk(policy) == {"loop/wards": (2, 2)}
+    assert on_disk(policy) == {"loop/wards": (3, 3)}
 
 
 @pytest.mark.filterwarnings("ignore")  # Opacus warns of its own random numbers

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "how-to" / "own-loop.md"
 def test_the_loops_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("examples").symlink_to(ROOT / "examples")
-    Path("policy.yaml").write_text(*blocks(PAGE, "yaml"), encoding="utf-8")
+    Path("policy.yaml").write_text("".join(blocks(PAGE, "yaml")), encoding="utf-8")
     page: dict[str, Any] = {"__name__": "page"}
     data, plain, fitted = blocks(PAGE, "python")
     for block in (data, plain):
@@ -46,9 +46,10 @@ def test_the_loop_of_the_page_in_opacus(tmp_path: Path, monkeypatch: pytest.Monk
     pytest.importorskip("opacus", reason="no dependency: needs an environment with opacus")
     monkeypatch.chdir(tmp_path)
     Path("examples").symlink_to(ROOT / "examples")
-    Path("policy.yaml").write_text(*blocks(PAGE, "yaml"), encoding="utf-8")
+    Path("policy.yaml").write_text("".join(blocks(PAGE, "yaml")), encoding="utf-8")
     page: dict[str, Any] = {"__name__": "page", "torch": importlib.import_module("torch"), "gs": gs}
     exec(compile(blocks(PAGE, "python")[0], "own-loop.md", "exec"), page)
     page |= {"x": page["torch"].from_numpy(page["features"]), "y": page["torch"].from_numpy(page["targets"])}
-    exec(compile(*blocks(PAGE, "py"), "own-loop.md", "exec"), page)
+    (loop,) = blocks(PAGE, "py")
+    exec(compile(loop, "own-loop.md", "exec"), page)
     assert main(["verify", "opacus-results"]) == 0
