@@ -30,7 +30,16 @@ from typing import Any, Self
 
 from gossamer.deployment.owner.owned_data import OwnedData
 from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
-from gossamer.errors import BudgetSpent, DataError, RunWarning, SpecError, failing_as, require_counts, require_positive
+from gossamer.errors import (
+    BudgetSpent,
+    DataError,
+    RunWarning,
+    SpecError,
+    failing_as,
+    real_number,
+    require_counts,
+    require_positive,
+)
 from gossamer.files import make_own_folder, write_own
 from gossamer.keys.identity import Identity
 from gossamer.privacy import guarantee_card
@@ -81,6 +90,10 @@ class Releases:
 
     def __post_init__(self) -> None:
         require_counts(number=self.number)
+        # Receipts write a law down, in which 4 and 4.0 would be two.
+        object.__setattr__(self, "number", int(self.number))
+        object.__setattr__(self, "noise_multiplier", real_number(self.noise_multiplier))
+        object.__setattr__(self, "sampling_rate", real_number(self.sampling_rate))
         _ = self.kind
 
     @cached_property
@@ -93,7 +106,7 @@ class Releases:
         return other.noise_multiplier >= self.noise_multiplier and other.sampling_rate <= self.sampling_rate
 
     def __str__(self) -> str:
-        return f"noise multiplier {self.noise_multiplier:g} at rate {self.sampling_rate:g}"
+        return f"noise multiplier {self.noise_multiplier:.10g} at rate {self.sampling_rate:.10g}"
 
 
 class LoopLedger:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
@@ -195,6 +196,16 @@ def written(policy: Path, identity: Path | None = None) -> Path:
             ledger.charge(4.0)
         ledger.write(folder)
     return folder
+
+
+def test_numbers_of_any_type_are_one_plan(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Receipts write a law down: 4 and 4.0 must not be two, of which one was not planned."""
+    with gs.LoopLedger(policy, "loop", gs.Releases(np.int64(6), np.float32(4), 1)) as ledger:  # type: ignore[arg-type]
+        ledger.charge(4, 1)
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        ledger.charge(4.0)
+        ledger.write(policy.parent / "out")
+    assert verified(policy.parent / "out", capsys)[0] == 0
 
 
 def test_receipts_of_data_that_are_counted_by_replacements(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
