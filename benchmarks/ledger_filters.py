@@ -1,9 +1,9 @@
 """How much of a policy runs need, and how many fit into one: by each filter over runs, and by the accountant.
 
 The first table has the epsilon that a policy has to allow for one run, over the epsilon that the run is calibrated to.
-The second has how many runs of epsilon 1 a policy of 4 admits; "fixed" is how many the accountant admits, all of them
-at once. Runs are planned with the least noise, all at delta 1e-5. The third has the seconds of processor time that it
-takes to admit or refuse a run, for plans that are hard to analyse.
+The second has how many runs of epsilon 1 a policy of 4 admits; "fixed" is what a series that is set aside would hold,
+all of them at once. Runs are planned with the least noise, all at delta 1e-5. The third has the seconds of processor
+time that it takes to admit or refuse a run, or to read a series, for plans that are hard to analyse.
 
     python benchmarks/ledger_filters.py [--generated N] [--times] [--json]
 
@@ -28,6 +28,9 @@ from gossamer.privacy.accounting.filters import (
     EitherFilter,
     FilterTotal,
     RenyiFilter,
+    RunSeries,
+    SeriesPlan,
+    widest_order_of,
 )
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier, gaussian_releases
@@ -106,7 +109,7 @@ def needs(counts: Counts, relation: NeighboringRelation, target: float) -> dict[
 def fitting(counts: Counts, relation: NeighboringRelation, policy: float) -> dict[str, int]:
     """How many such runs a policy admits."""
     alone = RenyiFilter(policy, DELTA, relation, widest_order(policy, DELTA))
-    filters = EitherFilter(policy, DELTA, relation, widest_order(policy, DELTA / 2))
+    filters = EitherFilter(policy, DELTA, relation, widest_order_of(policy, DELTA))
     total, gaussian = FilterTotal(), 0
     while filters.gaussian.covers(total := total.plus(filters.gaussian.entry(counts, total))):
         gaussian += 1
@@ -158,9 +161,9 @@ def hard() -> Iterator[tuple[str, Counts, NeighboringRelation]]:
 
 
 def times() -> Iterator[dict[str, object]]:
-    """Seconds to decide on a run."""
+    """Seconds to decide on a run, and to read a series."""
     for name, plan, relation in hard():
-        file, budget = LedgerFile(":memory:"), EitherFilter(4.0, DELTA, relation, widest_order(4.0, DELTA / 2))
+        file, budget = LedgerFile(":memory:"), EitherFilter(4.0, DELTA, relation, widest_order_of(4.0, DELTA))
         start, admitted = process_time(), True
         try:
             file.open("a", "data", "run", budget, plan)
@@ -168,6 +171,12 @@ def times() -> Iterator[dict[str, object]]:
             admitted = False
         yield {"plan": name, "seconds": process_time() - start, "admitted": admitted}
         file.close()
+    for runs, releases, rate, multiplier in ((12, 3000, 0.01, 4.0), (12, 3000, 0.01, 0.01), (1, 100, 0.01, 0.01)):
+        series = RunSeries("series", 1e9, DELTA / 2, (SeriesPlan(runs, releases, rate, multiplier),))
+        start = process_time()
+        series.check(ADD)
+        name = f"series of {runs} runs, {releases} x {rate:g}, multiplier {multiplier:g}"
+        yield {"plan": name, "seconds": process_time() - start, "admitted": True}
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def test_show_before_anything_was_spent(capsys: pytest.CaptureFixture[str], poli
 
 
 def test_the_pages_example_is_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """By the page's policy, for two runs; but for when, and of which examples."""
+    """By the page's policy, for two runs of which one is in the series; but for when, and of which examples."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "policy.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (example,) = re.findall(r"^\$ gossamer data show policy.yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

@@ -421,6 +421,7 @@ def _of_owner(record: RunRecord) -> Bar:
 def _owners_bar(found: Mapping[str, Any]) -> Bar:
     allowed, total, epsilon = found["allowed"], found["share"], found["epsilon"]
     shares = {str(run["run"]): run["share"] for run in found["runs"]}
+    apart = {str(run["series"]) for run in found["runs"] if run["series"] is not None}
     mine = shares.get(found["this_run"]) or 0.0
     end = max(1.0, (total or 1.0) + mine)
     said = [f"The owner's policy allows epsilon {allowed['epsilon']:g} at delta {allowed['delta']:g}."]
@@ -432,6 +433,9 @@ def _owners_bar(found: Mapping[str, Any]) -> Bar:
         if mine:
             fits = "which still fits" if total + mine <= 1 else "which the ledger would refuse"
             said.append(f"This run took {_percent(mine)}; the next one like it would take as much again, {fits}.")
+        if apart:
+            series = counted(len(apart), "series", "series")
+            said.append(f"A part of the budget is set aside for {series}, and runs take of that.")
     takers = [(name, "spent", float(share)) for name, share in shares.items() if share]
     parts = _parts([*takers, ("the next", "next", mine)], end)
     return Bar(f"Budget of {found['data_set']}", " ".join(said), parts, 100 / end, Shown.PRIVATE)

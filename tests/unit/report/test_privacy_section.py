@@ -43,7 +43,7 @@ SPENDING = {
     "allowed": {"epsilon": 8, "delta": 1e-5},
     "epsilon": 5.125,
     "share": 0.75,
-    "runs": [{"run": "a/x", "share": 0.25}, {"run": "b/x", "share": 0.5}],
+    "runs": [{"run": "a/x", "share": 0.25, "series": None}, {"run": "b/x", "share": 0.5, "series": None}],
     "this_run": "b/x",
 }
 
@@ -270,7 +270,7 @@ def test_a_run_without_privacy_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_many_runs_are_few_parts(tmp_path: Path) -> None:
-    runs = [{"run": f"r{n}/x", "share": 0.01} for n in range(60)]
+    runs = [{"run": f"r{n}/x", "share": 0.01, "series": None} for n in range(60)]
     (bar,) = budget_bars(deployed(tmp_path / "r", runs=runs, share=0.6, this_run="r3/x"))
     assert len(bar.parts) == 30
     assert bar.parts[-1].start == pytest.approx(60)

@@ -60,6 +60,10 @@ def _lines(spending: Spending) -> Iterator[str]:
     yield spending.name
     yield f"  {_budget(spending)}"
     yield from (f"  but {remark}" for remark in spending.remarks)
+    for one, begun in spending.series.items():
+        aside = f"epsilon {one.epsilon:g} at delta {one.delta:g}"
+        runs = counted(one.runs, "run was", "runs were", form=",")
+        yield f"  set aside for series {one.name!r}: {aside}; {begun:,} of its {runs} begun"
     yield f"  spent: {_spent(spending)}"
     yield from (f"    {line}" for line in _counted(spending))
     if spending.runs:
@@ -83,7 +87,10 @@ def _run_rows(spending: Spending) -> list[tuple[str, ...]]:
     """Rows of what each run has spent, in the unit of each filter."""
     found: list[tuple[str, ...]] = [("run", "divergence", "mu", "releases")]
     for run in spending.runs:
-        found.append((run.run, f"{run.divergence:.4g}", f"{run.mu:.4g}", f"{run.releases:,}"))
+        costs = f"{run.divergence:.4g}", f"{run.mu:.4g}"
+        if run.series is not None:
+            costs = f"in {run.series!r}", ""
+        found.append((run.run, *costs, f"{run.releases:,}"))
     return found
 
 

@@ -30,8 +30,14 @@ from gossamer.deployment.owner.policy import DataRule, OwnerPolicy
 from gossamer.errors import DataError, SpecError, counted, failing_as
 from gossamer.files import write_own
 from gossamer.keys.private_files import read_private
-from gossamer.privacy.accounting.filters import NOTHING_PROVED, EitherFilter, FilterEntry, FilterTotal
-from gossamer.privacy.accounting.renyi import widest_order
+from gossamer.privacy.accounting.filters import (
+    NOTHING_PROVED,
+    EitherFilter,
+    FilterEntry,
+    FilterTotal,
+    RunSeries,
+    widest_order_of,
+)
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import without_late
 from gossamer.runtimes.storage.contents import Accepted, Content, Difference, KnownElsewhere, rename
@@ -413,7 +419,7 @@ class OwnedData:
         BudgetSpent
             If the plan does not fit into what is left.
         SpecError
-            If the run was opened with another plan, or the policy's order or relation changed.
+            If the run was opened with another plan, or the policy's order, relation or series changed.
         AccountingError
             If nothing is proved about a kind in the plan.
         StorageError
@@ -479,10 +485,16 @@ class OwnedData:
 
 
 def budget_of(rule: DataRule, file: LedgerFile | None, name: str) -> EitherFilter:
-    """The filter of a data set, with the order that was fixed when it was first used."""
+    """The filter of a data set, with the order that was fixed when it was first used.
+
+    Raises
+    ------
+    SpecError
+        If it was first used with other series.
+    """
     known = None if file is None else file.filter_of(name)
-    order = rule.order or (known[0] if known else widest_order(rule.epsilon, rule.delta / 2))
-    budget = EitherFilter(rule.epsilon, rule.delta, rule.relation, order)
+    order = rule.order or (known[0] if known else widest_order_of(rule.epsilon, rule.delta, rule.set_aside))
+    budget = EitherFilter(rule.epsilon, rule.delta, rule.relation, order, rule.set_aside)
     if file is not None:
         file.check_filter(name, budget)
     return budget
@@ -511,7 +523,7 @@ class Spending:
     budget : EitherFilter or None
         Budget of the policy; None if the policy does not speak of it.
     divergence : float
-        Spent, at the order of the Renyi filter.
+        Spent outside of series, at the order of the Renyi filter.
     total : FilterTotal
         The same as Gaussian privacy.
     runs : list of Spent
@@ -520,6 +532,8 @@ class Spending:
         Contents that the data set had.
     overlaps : dict of str to int
         Number of examples that it has in common with others.
+    series : dict of RunSeries to int
+        Number of runs of each that were begun.
     witnessed : list of Witnessed
         Receipts of the runs that have any, and who has countersigned them.
     """
@@ -531,6 +545,7 @@ class Spending:
     runs: list[Spent] = field(default_factory=list)
     contents: list[Accepted] = field(default_factory=list)
     overlaps: dict[str, int] = field(default_factory=dict)
+    series: dict[RunSeries, int] = field(default_factory=dict)
     witnessed: list[Witnessed] = field(default_factory=list)
 
     @cached_property
@@ -554,8 +569,8 @@ class Spending:
         return None if self.filter is None else self.filter.shares(self.divergence, self.total)
 
     def share_of(self, run: Spent) -> float | None:
-        """The share of the budget that a run has spent by the filter that counts."""
-        if self.filter is None or self.shares is None:
+        """The share of the budget that a run has spent by the filter that counts; None of one in a series."""
+        if self.filter is None or self.shares is None or run.series is not None:
             return None
         level, spent = self.filter.renyi.level, run.divergence
         if self.shares[1] < self.shares[0]:
@@ -566,12 +581,14 @@ class Spending:
     def epsilon(self) -> float | None:
         """Epsilon that was spent, at the policy's delta, with the part of late answers; None without a policy.
 
-        It is proved of runs that were fixed in advance, and a reading of others, of which the budget is proved.
+        It is proved of runs that were fixed in advance, and a reading of others, of which the budget is proved. Of a
+        series that was begun all counts.
         """
         if self.filter is None:
             return None
-        spent = self.divergence > 0 or self.total.squared > 0
-        return self.filter.reading(self.divergence, self.total) if spent else 0.0
+        begun = math.fsum(one.epsilon for one, runs in self.series.items() if runs)
+        spent_outside = self.divergence > 0 or self.total.squared > 0
+        return begun + (self.filter.reading(self.divergence, self.total) if spent_outside else 0.0)
 
     @property
     def remarks(self) -> list[str]:
@@ -591,6 +608,10 @@ class Spending:
             "left_divergence": _finite(self.left),
             **self._gaussian(),
             "epsilon": _finite(self.epsilon),
+            "series": [
+                {"name": one.name, "epsilon": one.epsilon, "delta": one.delta, "runs": one.runs, "begun": begun}
+                for one, begun in self.series.items()
+            ],
             "runs": [
                 {**run._asdict(), "divergence": _finite(run.divergence), "mu": _finite(run.mu)} for run in self.runs
             ],
@@ -611,7 +632,7 @@ class Spending:
             "allowed": _allowed(self.budget),
             "epsilon": _finite(self.epsilon),
             "share": _finite(min(self.shares)),
-            "runs": [{"run": one.run, "share": _finite(self.share_of(one))} for one in self.runs],
+            "runs": [{"run": one.run, "share": _finite(self.share_of(one)), "series": one.series} for one in self.runs],
             "this_run": run,
         }
 
@@ -635,6 +656,8 @@ def spendings(policy: OwnerPolicy) -> list[Spending]:
     ------
     DataError
         If the ledger's key is there without it.
+    SpecError
+        If a data set was begun with other series than the policy has.
     StorageError
         If the ledger cannot be read.
     """
@@ -649,8 +672,9 @@ def spending_of(policy: OwnerPolicy, file: LedgerFile, name: str) -> Spending:
     rule, runs = policy.data.get(name), file.runs(name)
     budget = None if rule is None else budget_of(rule, file, name)
     known = file.contents.history(name), file.contents.overlaps(name)
+    series = file.series(name) or dict.fromkeys(() if rule is None else rule.set_aside, 0)
     witnessed = [one for run in runs if (one := file.witnessed(run.run)) is not None]
-    return Spending(name, budget, file.spent(name), file.total(name), runs, *known, witnessed)
+    return Spending(name, budget, file.spent(name), file.total(name), runs, *known, series, witnessed)
 
 
 def _allowed(budget: EitherFilter) -> dict[str, object]:

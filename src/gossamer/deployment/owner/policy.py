@@ -18,27 +18,78 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StrictInt, ValidationError, model_validator
 
 from gossamer.algorithms.plan import EXAMPLE as EXAMPLE
 from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of
-from gossamer.errors import AccountingError, SpecError, counted, did_you_mean
+from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
 from gossamer.files import real_path
 from gossamer.mistakes import line_of, place
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountants import row_of
+from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta
-from gossamer.privacy.mechanisms import LEAST, Counts, NeighboringRelation
+from gossamer.privacy.mechanisms import LEAST, Counts, NeighboringRelation, without_late
 from gossamer.section import Section
 from gossamer.strict_yaml import Key, Lines, read_located
 
 if TYPE_CHECKING:
     from gossamer.keys.identity import PublicKey
     from gossamer.keys.invitations import Member
+
+# Series in a policy: runs that an owner fixes beforehand, and the part of the budget that is set aside for them.
+
+_Some = Annotated[StrictInt, Field(ge=1, le=MOST_RELEASES)]
+
+
+class SeriesPlanRule(Section):
+    """Runs of one plan, with Gaussian noise. A run that releases less, with more noise, is one of them, too.
+
+    Attributes
+    ----------
+    runs : int
+        Number of runs.
+    releases : int
+        Releases of each run.
+    sampling_rate : float
+        The largest share of the data that a release is made from.
+    noise_multiplier : float
+        The smallest: standard deviation over the clip.
+    sampling : {"poisson", "fixed_size"}
+        Way in which a batch is drawn.
+    """
+
+    runs: _Some
+    releases: _Some
+    sampling_rate: Annotated[float, Field(gt=0, le=1)]
+    noise_multiplier: Annotated[float, Field(ge=0.01, le=1e6)]  # as of gossamer account
+    sampling: Literal["poisson", "fixed_size"] = "poisson"
+
+
+class SeriesRule(Section):
+    """Runs that are fixed beforehand.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Part that is set aside for all of them together. It is enough if their accountant says so, without a filter's
+        price.
+    plans : list of SeriesPlanRule
+        Plans of the runs.
+    """
+
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    plans: Annotated[list[SeriesPlanRule], Field(min_length=1)]
+
+    def named(self, name: str) -> RunSeries:
+        """The series under its name."""
+        return RunSeries(name, self.epsilon, self.delta, tuple(SeriesPlan(**plan.model_dump()) for plan in self.plans))
+
 
 FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
 """As people compare them."""
@@ -89,6 +140,9 @@ class DataRule(Section):
         epsilon and delta when the data set is first used; it never changes after that.
     accept_weak : bool
         Whether a delta above 0.01 is meant, which says next to nothing.
+    series : mapping of str to SeriesRule
+        Parts that are set aside for runs which are fixed beforehand, by names of the owner's. They never change once
+        the data set was used.
     """
 
     path: Path | None = None
@@ -97,6 +151,12 @@ class DataRule(Section):
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
     order: Annotated[float, Field(gt=1.01)] | None = None
     accept_weak: StrictBool = False
+    series: dict[str, SeriesRule] = Field(default_factory=dict)
+
+    @property
+    def set_aside(self) -> tuple[RunSeries, ...]:
+        """The series, by name."""
+        return tuple(rule.named(name) for name, rule in sorted(self.series.items()))
 
     @model_validator(mode="after")
     def _proves_something(self) -> DataRule:
@@ -106,6 +166,15 @@ class DataRule(Section):
             raise ValueError(
                 f"a delta of {self.delta:g} is less than answers that are late may take; give {LEAST:.2g} or more"
             )
+        try:
+            check_parts(self.epsilon, self.delta, self.set_aside)
+            for one in self.set_aside:
+                one.check(self.relation)
+        except CallerError as error:
+            raise ValueError(str(error)) from None
+        if math.fsum(one.delta for one in self.set_aside) >= without_late(self.delta):
+            late = self.delta - without_late(self.delta)
+            raise ValueError(f"series leave no delta but the {late:.2g} that late answers may take; set less aside")
         if self.order is not None and renyi_level(self.order, self.epsilon, self.delta) == 0:
             raise ValueError(
                 f"order {self.order:g} proves no epsilon as small as {self.epsilon:g} at delta {self.delta:g}, "
@@ -196,6 +265,8 @@ class OwnerPolicy(Section):
             for name in (name for name in names or () if name not in own and name not in everything()):
                 raise ValueError(f"{key}: unknown name {name!r}{did_you_mean(name, everything())}")
         _check_names("data", self.data)
+        for name, rule in self.data.items():
+            _check_names(f"data.{name}.series", rule.series)
         return self
 
     @property

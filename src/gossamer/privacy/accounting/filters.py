@@ -22,6 +22,16 @@ mu and f of a plan are those of `gaussian_dp`. D, the part of delta that all fai
 it not, whoever chooses the runs could decide after each whether what is left is better spent on failures or on mu, and
 reach more than delta: docs/decisions/budgets-over-runs.md has the proofs, and a test has that adversary.
 
+Series of runs that are fixed beforehand: admitted at what they reveal together, without a filter's price.
+
+A series is a list of plans, with so many runs of each. All its releases are counted when it is set aside, as if all
+were made; a run *fits* one of its plans if it has no more releases, none of them on a larger share of the data or with
+less noise. Such a release reveals no more: every dominating pair grows with the rate (`analytic`), and a Gaussian
+release with more noise is one with less to which noise was added. A sum that is clipped as a whole (`BallGaussian`)
+moves no further than one of clipped vectors.
+
+What a series and a filter reveal adds up, epsilons and deltas (docs/decisions/budgets-over-runs.md).
+
 References
 ----------
 [1] Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", NeurIPS 2021, theorem 4.3.
@@ -36,17 +46,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gossamer.errors import SpecError, counted, real_number
+from gossamer.errors import AccountingError, SpecError, counted, real_number, require_counts
 from gossamer.privacy import mechanisms
+from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, gaussian_epsilon, gaussian_mu, is_exact
-from gossamer.privacy.accounting.renyi import renyi_epsilon
+from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
+from gossamer.privacy.guarantees import rounded_up
 
 ASIDE = 0.6
 """D, as a share of the delta of a `GaussianFilter`."""
 _MARGIN = 1e-9  # relative; as much as the level of a Renyi filter is lowered by, and for the same reasons
 _FINEST = 10  # failures are D, D/2, ..., D/2^10
 _BELOW = 1 - 1e-12
+_NONE = 1e-300
+SAMPLINGS: Mapping[str, type[mechanisms.BatchSampling]] = {
+    "poisson": mechanisms.Poisson,
+    "fixed_size": mechanisms.FixedSize,
+}
+"""How a batch is drawn, by the name in a policy."""
+MOST_RELEASES = 10**9
+"""In all runs of a series together: more are not accounted for."""
+_EXAMPLES = 10**9  # of which a batch of fixed size is counted, as a share rounded up
 
 
 @dataclass(frozen=True)
@@ -252,15 +273,21 @@ class GaussianFilter(_Filter):
 
 
 @dataclass(frozen=True)
-class EitherFilter(_Filter):
-    """A budget that covers what either of two filters covers.
-
-    These are a `RenyiFilter` and a `GaussianFilter`, each of all plans, and at half of delta.
+class SeriesPlan:
+    """The plan of some runs of a series; each of them releases no more, on no larger share, with no less noise.
 
     Attributes
     ----------
-    order : float
-        Order of the Renyi filter.
+    runs : int
+        Number of runs.
+    releases : int
+        Number of releases of each run.
+    sampling_rate : float
+        Sampling rate, in (0, 1].
+    noise_multiplier : float
+        Standard deviation of Gaussian noise over the clip.
+    sampling : {"poisson", "fixed_size"}
+        Way in which batches are drawn.
 
     Raises
     ------
@@ -268,24 +295,183 @@ class EitherFilter(_Filter):
         If one of them is out of its range.
     """
 
+    runs: int
+    releases: int
+    sampling_rate: float
+    noise_multiplier: float
+    sampling: str = "poisson"
+
+    def __post_init__(self) -> None:
+        require_counts(runs=self.runs, releases=self.releases)
+        if self.sampling not in SAMPLINGS:
+            raise SpecError(f"a series has a sampling of {' or '.join(SAMPLINGS)}, found {self.sampling!r}")
+        if not 0 < real_number(self.sampling_rate) <= 1:
+            raise SpecError(f"a series has a sampling rate in (0, 1], found {self.sampling_rate!r}")
+        _ = self.kind
+
+    @cached_property
+    def kind(self) -> mechanisms.ReleaseKind:
+        """The kind of each release, by what it reveals at most."""
+        if self.sampling == "poisson":
+            sampling: mechanisms.BatchSampling = mechanisms.Poisson(self.sampling_rate)
+        else:
+            sampling = mechanisms.FixedSize(_EXAMPLES, min(math.ceil(self.sampling_rate * _EXAMPLES), _EXAMPLES))
+        return mechanisms.ReleaseKind(mechanisms.Gaussian(1.0, self.noise_multiplier), sampling, 1)
+
+    def fits(self, plan: mechanisms.Counts) -> bool:
+        """Whether a run of ``plan`` is one of these."""
+        return sum(plan.values()) <= self.releases and all(map(self._covers, plan))
+
+    def _covers(self, kind: mechanisms.ReleaseKind) -> bool:
+        law = kind.mechanism.normal
+        return (
+            law is not None
+            and law.noise_multiplier >= self.noise_multiplier
+            and type(kind.sampling) is SAMPLINGS[self.sampling]
+            and kind.sampling.rate <= self.sampling_rate
+        )
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """Runs that are fixed beforehand, and the part of a budget that is set aside for them.
+
+    Attributes
+    ----------
+    name : str
+        Name that the owner gave it.
+    epsilon, delta : float
+        Part of the budget that is set aside.
+    plans : tuple of SeriesPlan
+        Plans of its runs.
+
+    Raises
+    ------
+    SpecError
+        If what is set aside is no budget, or there is no plan.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    plans: tuple[SeriesPlan, ...]
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta, f"series {self.name!r}")
+        if not self.epsilon < math.inf:
+            raise SpecError(f"series {self.name!r} needs a finite epsilon, found {self.epsilon!r}")
+        if not self.plans:
+            raise SpecError(f"series {self.name!r} has no plans; say which runs it is made of")
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return sum(plan.runs for plan in self.plans)
+
+    def needed(self, relation: mechanisms.NeighboringRelation) -> float:
+        """The epsilon that all runs together have at the series' delta.
+
+        Raises
+        ------
+        AccountingError
+            If nothing is proved about such releases under ``relation``, or there are more than `MOST_RELEASES`.
+        """
+        if (releases := sum(plan.runs * plan.releases for plan in self.plans)) > MOST_RELEASES:
+            raise AccountingError(
+                f"series {self.name!r}: expected at most 10^9 releases in all runs, found {releases}; plan less"
+            )
+        counts: dict[mechanisms.ReleaseKind, int] = {}
+        for plan in self.plans:
+            counts[plan.kind] = counts.get(plan.kind, 0) + plan.runs * plan.releases
+        return proved_epsilon(counts, self.delta * (1 - _MARGIN), relation).epsilon * (1 + _MARGIN)
+
+    def check(self, relation: mechanisms.NeighboringRelation) -> None:
+        """Refuse a series that reveals more than is set aside.
+
+        Raises
+        ------
+        SpecError
+            If it does.
+        AccountingError
+            As `needed`.
+        """
+        needed = self.needed(relation)
+        if needed > self.epsilon:
+            raise SpecError(
+                f"series {self.name!r}: its {self.runs} runs come to epsilon {rounded_up(needed)} at delta "
+                f"{self.delta:g}, and {self.epsilon:g} is set aside; plan less, or set more aside"
+            )
+
+    def plain(self) -> tuple[object, ...]:
+        """The same as plain values, for files."""
+        plans = [
+            (plan.runs, plan.releases, float(plan.sampling_rate), float(plan.noise_multiplier), plan.sampling)
+            for plan in self.plans
+        ]
+        return self.name, float(self.epsilon), float(self.delta), tuple(plans)
+
+    @classmethod
+    def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> RunSeries:
+        """Rebuild the series that `plain` was made of."""
+        name, epsilon, delta, plans = plain
+        return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))
+
+
+@dataclass(frozen=True)
+class EitherFilter(_Filter):
+    """A budget, of which parts are set aside for series; the rest covers what either of two filters covers.
+
+    These are a `RenyiFilter` and a `GaussianFilter`, each of all plans that are in no series, and at half of the rest's
+    delta.
+
+    Attributes
+    ----------
+    order : float
+        Order of the Renyi filter.
+    series : tuple of RunSeries
+        Runs that are fixed beforehand.
+
+    Raises
+    ------
+    SpecError
+        If one of them is out of its range, or more is set aside than there is.
+    """
+
     order: float
+    series: tuple[RunSeries, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_parts(self.epsilon, self.delta, self.series)
+        for one in self.series:
+            one.check(self.relation)
         _ = self.renyi, self.gaussian
+
+    @property
+    def set_aside(self) -> float:
+        """The epsilon that is set aside for series."""
+        return math.fsum(one.epsilon for one in self.series)
+
+    @cached_property
+    def rest(self) -> tuple[float, float]:
+        """Epsilon and delta of all that is in no series."""
+        # No epsilon is nearly none: what it adds to delta is far below the filters' margins.
+        return max(self.epsilon - self.set_aside, _NONE), self.delta - math.fsum(one.delta for one in self.series)
 
     @cached_property
     def renyi(self) -> RenyiFilter:
-        """The one filter, at its half of delta."""
-        return RenyiFilter(self.epsilon, self.delta / 2, self.relation, self.order)
+        """The one filter, at its half of the rest's delta."""
+        epsilon, delta = self.rest
+        return RenyiFilter(epsilon, delta / 2, self.relation, self.order)
 
     @cached_property
     def gaussian(self) -> GaussianFilter:
         """The other, at its own."""
-        return GaussianFilter(self.epsilon, self.delta / 2, self.relation)
+        epsilon, delta = self.rest
+        return GaussianFilter(epsilon, delta / 2, self.relation)
 
     def covers(self, divergence: float, total: FilterTotal) -> bool:
-        """Whether plans of these sums are within the budget."""
+        """Whether plans of these sums, in no series, are within the budget."""
         return divergence <= self.renyi.level or self.gaussian.covers(total)
 
     def shares(self, divergence: float, total: FilterTotal) -> tuple[float, float]:
@@ -294,16 +480,52 @@ class EitherFilter(_Filter):
         return by_renyi, by_gaussian if total.failures <= self.gaussian.failures else math.inf
 
     def needed(self, divergence: float, total: FilterTotal) -> float:
-        """The least epsilon that covers these sums, at this delta and order; infinite where none does."""
-        return min(renyi_epsilon(self.order, divergence, self.renyi.delta), self.gaussian.needed(total))
+        """The least epsilon that covers these sums, at this delta, order and series; infinite where none does."""
+        return (
+            min(renyi_epsilon(self.order, divergence, self.renyi.delta), self.gaussian.needed(total)) + self.set_aside
+        )
 
     def reading(self, divergence: float, total: FilterTotal) -> float:
-        """The least epsilon of these sums, had all plans been fixed in advance."""
-        by_renyi, left = renyi_epsilon(self.order, divergence, self.delta), self.delta - total.failures
+        """The least epsilon of these sums, had all plans been fixed in advance; at the delta that series leave."""
+        _, delta = self.rest
+        left = delta - total.failures
         if not (left > 0 and total.squared < math.inf):
-            return by_renyi
-        return min(by_renyi, gaussian_epsilon(math.sqrt(total.squared), left))
+            return renyi_epsilon(self.order, divergence, delta)
+        return min(renyi_epsilon(self.order, divergence, delta), gaussian_epsilon(math.sqrt(total.squared), left))
+
+
+def widest_order_of(epsilon: float, delta: float, series: Iterable[RunSeries] = ()) -> int:
+    """The order with most room for an `EitherFilter`; see `gossamer.privacy.accounting.renyi.widest_order`.
+
+    Raises
+    ------
+    AccountingError
+        As there.
+    """
+    listed = list(series)
+    rest = epsilon - math.fsum(one.epsilon for one in listed)
+    # Where all of epsilon is set aside the filter admits nothing, and any order will do.
+    return widest_order(rest if rest > 0 else epsilon, (delta - math.fsum(one.delta for one in listed)) / 2)
 
 
 def _share(part: float, level: float) -> float:
     return part / level if 0 < level < math.inf else 0.0 if not part or level else math.inf
+
+
+def check_parts(epsilon: float, delta: float, series: Iterable[RunSeries]) -> None:
+    """Refuse series for which more is set aside than there is, or two of one name.
+
+    Raises
+    ------
+    SpecError
+        If there are such.
+    """
+    listed = list(series)
+    names, epsilons, deltas = zip(*((one.name, one.epsilon, one.delta) for one in listed)) if listed else ((), (), ())
+    if len(set(names)) < len(names):
+        raise SpecError(f"two series have one name, found {', '.join(names)}")
+    if math.fsum(epsilons) > epsilon or math.fsum(deltas) >= delta:
+        raise SpecError(
+            f"series have epsilon {math.fsum(epsilons):g} and delta {math.fsum(deltas):g} set aside, of {epsilon:g} "
+            f"and {delta:g}; all epsilon may be, and some delta has to be left"
+        )

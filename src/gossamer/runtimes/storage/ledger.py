@@ -4,9 +4,10 @@ A run *opens* its part of the ledger under the name that the owner gave the data
 
 | run | at opening | each release |
 |---|---|---|
-| with a plan | what the whole plan reveals enters the filter, and stays | has to be in the plan |
+| with a plan that fits into a series | it takes a place in the series | has to be in the plan |
+| with any other plan | what the whole plan reveals enters the filter, and stays | has to be in the plan |
 
-The filter of a data set is an `EitherFilter`. Its order and its relation are fixed when the data set is
+The filter of a data set is an `EitherFilter`. Its order, its relation and its series are fixed when the data set is
 first opened: runs are chosen adaptively, and what is proved then takes that these are not. Its epsilon and delta are
 the owner's to change, for reasons that do not depend on what was released: what was spent stays spent, and what is
 proved is the largest budget that ever applied.
@@ -21,7 +22,7 @@ charge at the same time see each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,15 +36,19 @@ from gossamer.privacy.accounting.filters import (
     FilterEntry,
     FilterTotal,
     ReleasePlan,
+    RunSeries,
 )
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.privacy.mechanisms import NeighboringRelation, ReleaseKind, checked_counts
-from gossamer.protocol.encoding import encode
+from gossamer.privacy.mechanisms import Counts, NeighboringRelation, ReleaseKind, checked_counts
+from gossamer.protocol.encoding import decode, encode
 from gossamer.runtimes.storage.contents import Contents
 from gossamer.runtimes.storage.file import File, Format, tables_of
 from gossamer.runtimes.storage.receipts import StoredReceipts, Witnessed, noted_in, witnessed_in
 from gossamer.sides.ledger import NO_CHARGES, Account, Kind, Ledger
 from gossamer.sides.plan import SidePlan, Trust
+
+Place = tuple[str, int, int]
+"""The name of a series, the number of one of its plans, and how many runs that has."""
 
 
 def admits_all(relation: NeighboringRelation) -> EitherFilter:
@@ -107,11 +112,14 @@ class _RunRequest(NamedTuple):
         Divergence of the whole plan.
     entry : callable
         Function of what the whole plan enters a Gaussian filter with, after what that has.
+    places : sequence of Place
+        Places where it would be in a series.
     """
 
     plan: bytes
     divergence: float
     entry: Callable[[FilterTotal], FilterEntry]
+    places: Sequence[Place] = ()
 
 
 def _request(
@@ -130,11 +138,17 @@ def _request(
             # A budget without end admits what nothing is proved about, too.
             return NOTHING_PROVED if budget.epsilon == math.inf else budget.gaussian.entry(plan, total)
 
-        return _RunRequest(written, known(budget.renyi.spent(plan)), computed)
+        return _RunRequest(written, known(budget.renyi.spent(plan)), computed, _places(plan, budget))
     entered = FilterEntry(known(entry.mu, "a mu"), known(entry.failure, "a failure"))
     if not entered.failure < 1:
         raise SpecError(f"a failure is a probability below 1, found {entry.failure!r}")
     return _RunRequest(written, known(divergence), lambda total: entered)
+
+
+def _places(plan: Counts, budget: EitherFilter) -> list[Place]:
+    """Places that a run of ``plan`` would have in the series of a budget, in their order."""
+    listed = [(one.name, number, fixed) for one in budget.series for number, fixed in enumerate(one.plans)]
+    return [(name, number, fixed.runs) for name, number, fixed in listed if plan and fixed.fits(plan)]
 
 
 def known(value: Any, what: str = "a divergence") -> float:
@@ -167,7 +181,7 @@ _LOWERED = "if that is lost, lower the policy's epsilon by what runs were charge
 FORMAT = Format(
     what="the ledger",
     identifier=int.from_bytes(b"GSML"),
-    version=9,
+    version=8,
     tables=tables_of("ledger"),
     damaged=f"see to its disk, and put the newest copy of it and of its key back; {_LOWERED}",
     older=f"put the newest one back; {_LOWERED}, delete the file that knows of it and go on",
@@ -242,7 +256,7 @@ class LedgerFile(File):
         divergence : float, optional
             Divergence that the plan is charged with, at the budget's order; by default that of its kinds. It is given
             for the records of a stream, and for all that whoever the budget is against will see of an agent
-            (`gossamer.privacy.streams.graph_bounds`).
+            (`gossamer.privacy.streams.graph_bounds`). Then no series has a place for the plan.
         entry : FilterEntry, optional
             The same as Gaussian differential privacy, but for a failure; by default nothing is proved of it.
         terms : bytes, optional
@@ -254,7 +268,7 @@ class LedgerFile(File):
         BudgetSpent
             If the plan does not fit into what is left; nothing is charged.
         SpecError
-            If the data set was opened for another order or relation, or the run with another plan.
+            If the data set was opened for another order, relation or series, or the run with another plan.
         AccountingError
             If nothing is proved about a kind in the plan, or a number in it is none.
         StorageError
@@ -287,7 +301,7 @@ class LedgerFile(File):
     def runs(self, data_set: str) -> list[Spent]:
         """List what each run has spent of ``data_set``, in the order in which they were opened."""
         statement = (
-            "SELECT name, divergence, IFNULL(SUM(releases), 0), mu, failure FROM run "
+            "SELECT name, divergence, IFNULL(SUM(releases), 0), mu, failure, series FROM run "
             "LEFT JOIN charge ON charge.data_set = run.data_set AND charge.run = run.name "
             "WHERE run.data_set = ? GROUP BY name ORDER BY run.rowid"
         )
@@ -302,8 +316,17 @@ class LedgerFile(File):
         """Total that ``data_set`` has spent as Gaussian differential privacy, but for failures."""
         return FilterTotal.of(self.rows("SELECT mu, failure FROM run WHERE data_set = ?", data_set))
 
+    def series(self, data_set: str) -> dict[RunSeries, int]:
+        """The series that were set aside of ``data_set``, and how many runs of each were begun."""
+        count = "SELECT COUNT(*) FROM run WHERE data_set = ? AND series = ?"
+        found = self.rows("SELECT series FROM data_set WHERE name = ?", data_set)
+        listed = map(RunSeries.of, decode(found[0][0])) if found else ()
+        return {one: self.rows(count, data_set, one.name)[0][0] for one in listed}
+
     def check_filter(self, data_set: str, budget: EitherFilter) -> bool:
         """Whether a data set's filter is fixed; it is when the data set is first opened.
+
+        RunSeries are fixed at the same time: a part of a budget that was set aside later might have been spent.
 
         Raises
         ------
@@ -318,6 +341,12 @@ class LedgerFile(File):
             raise SpecError(
                 f"data set {data_set!r} is accounted for at order {order:g} under {relation}, found order {mine[0]:g} "
                 f"under {mine[1]}; a filter's order and relation never change"
+            )
+        series = tuple(self.series(data_set))
+        if _plain(series) != _plain(budget.series):
+            raise SpecError(
+                f"data set {data_set!r} was begun with {_listed(series)}, found {_listed(budget.series)}; what is set "
+                "aside never changes"
             )
         return True
 
@@ -342,13 +371,15 @@ class Spent(NamedTuple):
     run : str
         The name.
     divergence : float
-        Divergence of its plan at the filter's order.
+        Divergence of its plan at the filter's order; 0 in a series.
     releases : int
         Number of releases that it has charged, of all kinds.
     mu : float
-        Parameter of Gaussian differential privacy, but for ``failure``.
+        Parameter of Gaussian differential privacy, but for ``failure``; 0 in a series.
     failure : float
         The probability.
+    series : str or None
+        The name of its series, if it is in one.
     """
 
     run: str
@@ -356,6 +387,7 @@ class Spent(NamedTuple):
     releases: int
     mu: float
     failure: float
+    series: str | None
 
 
 class DurableLedger:
@@ -393,7 +425,7 @@ class DurableLedger:
         BudgetSpent
             If the plan does not fit into what is left.
         SpecError
-            If the data set was opened for another order or relation, or the run with another plan, or with one
+            If the data set was opened for another order, relation or series, or the run with another plan, or with one
             that reveals less.
         """
         self._enter(request)
@@ -403,20 +435,25 @@ class DurableLedger:
         self.counts = {kinds[kind]: number for kind, number in counted}
 
     def _enter(self, request: _RunRequest) -> None:
-        # It may take seconds, and others wait for a transaction.
-        entry = None if self._is_there(request) else request.entry(self.file.total(self.data_set))
+        entry = self._entry(request)  # it may take seconds, and others wait for a transaction
         with self.file.transaction():
             if not self.file.check_filter(self.data_set, self.budget):
                 budget = self.budget
-                row = self.data_set, float(budget.order), str(budget.relation)
-                self.file.execute("INSERT INTO data_set VALUES (?, ?, ?)", *row)
-            if self._is_there(request):
-                self._require(0.0, FilterEntry(0.0))  # an owner who has lowered the budget since has the run refused
+                row = self.data_set, float(budget.order), str(budget.relation), encode(_plain(budget.series))
+                self.file.execute("INSERT INTO data_set VALUES (?, ?, ?, ?)", *row)
+            if (known := self._find(request)) is not None:
+                # An owner who has lowered the budget since has the run refused.
+                if known.series is None:
+                    self._require(0.0, FilterEntry(0.0))
                 return
-            entry = entry or request.entry(self.file.total(self.data_set))
+            place = self._free_place(request)
+            if place is not None:
+                self._insert(request, 0.0, FilterEntry(0.0), place[:2])
+                return
+            if entry is None:  # another run has taken the place
+                entry = request.entry(self.file.total(self.data_set))
             self._require(request.divergence, entry)
-            run = self.data_set, self.run, request.plan, request.divergence, *entry
-            self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?)", *run)
+            self._insert(request, request.divergence, entry)
 
     @property
     def releases(self) -> int:
@@ -442,25 +479,48 @@ class DurableLedger:
             self.file.execute(_RELEASE, *where)
         self.counts[kind] = before + 1
 
-    def _is_there(self, request: _RunRequest) -> bool:
-        """Whether the run was opened before, with this plan.
+    def _entry(self, request: _RunRequest) -> FilterEntry | None:
+        """Entry that the plan of a new run is counted with; None where it needs none."""
+        if self._find(request) is not None or self._free_place(request) is not None:
+            return None
+        return request.entry(self.file.total(self.data_set))
 
-        Raises
-        ------
-        SpecError
-            If it was with another one.
-        """
-        statement = "SELECT plan, divergence FROM run WHERE data_set = ? AND name = ?"
-        for plan, paid in self.file.rows(statement, self.data_set, self.run):
-            # What was paid is the divergence: the same noise on what moves further is another plan.
-            if plan != request.plan or request.divergence > paid * _ROUNDING:
-                raise SpecError(
-                    f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
-                    "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
-                    "the run another name"
-                )
-            return True
-        return False
+    def _find(self, request: _RunRequest) -> _Known | None:
+        """Return the run with this plan, if it is there."""
+        statement = "SELECT plan, divergence, series FROM run WHERE data_set = ? AND name = ?"
+        found = self.file.rows(statement, self.data_set, self.run)
+        if not found:
+            return None
+        known = _Known(*found[0])
+        paid = known.divergence
+        if known.series is not None:
+            paid = math.inf if request.divergence < math.inf else 0.0  # its series has paid for its kinds
+        # What was paid is the divergence: the same noise on what moves further is another plan.
+        if known.plan != request.plan or request.divergence > paid * _ROUNDING:
+            raise SpecError(
+                f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
+                "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
+                "the run another name"
+            )
+        return known
+
+    def _free_place(self, request: _RunRequest) -> Place | None:
+        """The first place of the plan in a series that has a run left."""
+        statement = "SELECT COUNT(*) FROM run WHERE data_set = ? AND series = ? AND place = ?"
+        for place in request.places:
+            if self.file.rows(statement, self.data_set, *place[:2])[0][0] < place[2]:
+                return place
+        return None
+
+    def _insert(
+        self,
+        request: _RunRequest,
+        divergence: float,
+        entry: FilterEntry,
+        place: tuple[str | None, int | None] = (None, None),
+    ) -> None:
+        row = self.data_set, self.run, request.plan, divergence, *entry, *place
+        self.file.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
 
     def _require(self, more: float, entry: FilterEntry) -> None:
         """Refuse a plan that does not fit into the budget."""
@@ -471,11 +531,26 @@ class DurableLedger:
             return
         needed = self.budget.needed(divergence, then)
         take = f"epsilon {rounded_up(needed)} at the same delta" if needed < math.inf else "more than any"
+        aside = f", of which {self.budget.set_aside:g} is set aside" if self.budget.series else ""
         raise BudgetSpent(
             f"{self.owner}: release refused: data set {self.data_set!r} has spent "
             f"{_shares(self.budget, spent, total)}, and the plan of run {self.run!r} fits into the rest of neither; "
-            f"it would take {take}, and the budget is {self.budget.epsilon:g}"
+            f"it would take {take}, and the budget is {self.budget.epsilon:g}{aside}"
         )
+
+
+class _Known(NamedTuple):
+    plan: bytes
+    divergence: float
+    series: str | None
+
+
+def _plain(series: Sequence[RunSeries]) -> tuple[object, ...]:
+    return tuple(sorted(one.plain() for one in series))
+
+
+def _listed(series: Sequence[RunSeries]) -> str:
+    return ", ".join(f"series {one.plain()!r}" for one in series) or "no series"
 
 
 def _shares(budget: EitherFilter, divergence: float, total: FilterTotal) -> str:

@@ -1,10 +1,10 @@
 -- Tables of the ledger of a data owner.
 
-CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL);
+CREATE TABLE data_set (name TEXT PRIMARY KEY, renyi_order REAL NOT NULL, relation TEXT NOT NULL, series BLOB NOT NULL);
 
--- `divergence`, `mu` and `failure` are of the whole plan.
+-- `divergence`, `mu` and `failure` are of the whole plan; a run in a series has spent none.
 CREATE TABLE run (data_set TEXT NOT NULL, name TEXT NOT NULL, plan BLOB NOT NULL, divergence REAL NOT NULL,
-    mu REAL NOT NULL, failure REAL NOT NULL, PRIMARY KEY (data_set, name));
+    mu REAL NOT NULL, failure REAL NOT NULL, series TEXT, place INTEGER, PRIMARY KEY (data_set, name));
 CREATE TABLE charge (data_set TEXT NOT NULL, run TEXT NOT NULL, kind BLOB NOT NULL, releases INTEGER NOT NULL,
     PRIMARY KEY (data_set, run, kind));
 

@@ -666,7 +666,7 @@ def test_the_shares_of_runs_add_up_to_what_is_spent(opened: Open, folder: Path) 
     bar = shown.bar("run 1/a")
     assert shown.shares is not None
     shares = [shown.share_of(run) for run in shown.runs]
-    assert bar["runs"] == [{"run": f"run {n}/a", "share": share} for n, share in enumerate(shares)]
+    assert bar["runs"] == [{"run": f"run {n}/a", "share": share, "series": None} for n, share in enumerate(shares)]
     assert bar["share"] == min(shown.shares) == pytest.approx(sum(share or 0.0 for share in shares))
     assert shares[0] == pytest.approx((shares[1] or 0.0) / 3)
     assert (bar["data_set"], bar["this_run"]) == ("wards", "run 1/a")

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gossamer.deployment.owner.owned_data import budget_of
 from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals, relies
 from gossamer.errors import BudgetSpent, SpecError
 from gossamer.keys.identity import PublicKey
 from gossamer.keys.invitations import Member
 from gossamer.privacy.accounting.accountants import epsilon
-from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal
+from gossamer.privacy.accounting.filters import EitherFilter, FilterTotal, widest_order_of
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family
-from gossamer.privacy.accounting.renyi import widest_order
 from gossamer.privacy.mechanisms import (
     BatchSampling,
     Counts,
@@ -40,6 +40,13 @@ PEERS = (Member("b", "worker", B, examples=10), Member("c", "worker", C, example
 
 DATA = "data:\n  wards:\n    epsilon: 4\n    delta: 1e-5\n"
 SMALL = f"{DATA}organisers: [{ORGANISER.fingerprint}]\n"
+
+
+def series(name: str = "monthly", **plan: str) -> str:
+    """A policy with a series of one plan, which fits where nothing else is said."""
+    values = {"runs": "1", "releases": "10", "sampling_rate": "0.01", "noise_multiplier": "4", **plan}
+    text = ", ".join(f"{key}: {value}" for key, value in values.items())
+    return f"{DATA}    series: {{{name}: {{epsilon: 1, delta: 1e-6, plans: [{{{text}}}]}}}}\n"
 
 
 ASKED = Asked(
@@ -135,6 +142,13 @@ def test_paths_are_taken_from_the_policys_folder(policy: Any, tmp_path: Path) ->
         (f"{DATA}? [a]\n: b", "line 5: expected a key, found a list"),
         ("data: &d {wards: *d}", "an alias stands for what it is in"),
         ("data: {'[key]': {epsilon: 4, delta: 1e-5, foo: 1}}", "line 1: unknown key data.[key].foo"),
+        (series(runs="1000000000000"), "plans.0.runs: input should be less than or equal to 1000000000"),
+        (series(releases="9" * 30), "plans.0.releases: input should be less than or equal to 1000000000"),
+        (series(runs="100000", releases="100000"), "series 'monthly': expected at most 10^9 releases in all runs"),
+        (series(noise_multiplier="1e-200"), "plans.0.noise_multiplier: input should be greater than or equal to 0.01"),
+        (series(noise_multiplier="1e300"), "plans.0.noise_multiplier: input should be less than or equal to 1000000"),
+        (series(name="''"), "data.wards.series: a name has 1 to 100 printable characters, found ''"),
+        (series(name='"a\\e[2Jb"'), "data.wards.series: a name has 1 to 100 printable characters, found 'a\\x1b[2Jb'"),
     ],
 )
 def test_a_mistake_names_line_and_key(policy: Any, text: str, expected: str) -> None:
@@ -441,6 +455,65 @@ def test_samples_that_nobody_accounts_for_under_mine_are_refused_with_the_reason
     assert refusals(policy(SMALL), replace(ASKED, relation=REPLACE, epsilon=0.1, planned=laplace)) == []
 
 
+# Series
+
+SERIES = (
+    f"{DATA}    series:\n      monthly:\n        epsilon: 2\n        delta: 5e-6\n        plans:\n"
+    "        - {runs: 12, releases: 3000, sampling_rate: 0.01, noise_multiplier: 4}\n"
+)
+
+
+def test_a_series_is_read(policy: Any) -> None:
+    (series,) = policy(SERIES).data["wards"].set_aside
+    assert (series.name, series.epsilon, series.delta, series.runs) == ("monthly", 2.0, 5e-6, 12)
+    assert series.plans[0].kind == ReleaseKind(Gaussian(1.0, 4.0), Poisson(0.01), 1)
+    budget = budget_of(policy(SERIES).data["wards"], None, "wards")
+    assert isinstance(budget, EitherFilter)
+    assert budget.series == (series,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "runs: 12",
+            "runs: 13",
+            r"data.wards: series 'monthly': its 13 runs come to epsilon 2\.0",
+        ),
+        ("runs: 12", "runs: 0", "runs: input should be greater than or equal to 1, found 0"),
+        ("runs: 12", "runs: 1.5", "runs: input should be a valid integer, found 1.5"),
+        ("runs: 12", "runs: yes", "runs: input should be a number, found true"),
+        ("runs: 12", "run: 12", "unknown key data.wards.series.monthly.plans.0.run; did you mean runs"),
+        ("plans:", "plan:", "unknown key data.wards.series.monthly.plan; did you mean plans"),
+        ("sampling_rate: 0.01", "sampling_rate: 0", "sampling_rate: input should be greater than 0"),
+        ("sampling_rate: 0.01", "sampling_rate: .nan", "sampling_rate: input should be a finite number"),
+        (
+            "noise_multiplier: 4",
+            "noise_multiplier: -4",
+            "noise_multiplier: input should be greater than or equal to 0.01, found -4",
+        ),
+        (
+            "noise_multiplier: 4",
+            "noise_multiplier: 4, sampling: fixed_size",
+            "no accountant here is proved for Gaussian",
+        ),
+        ("epsilon: 2", "epsilon: 5", "series have epsilon 5 and delta 5e-06 set aside, of 4 and 1e-05"),
+        ("delta: 5e-6", "delta: 1e-5", "some delta has to be left"),
+        (
+            "delta: 5e-6",
+            "delta: 9.9999995e-6",
+            r"data.wards: series leave no delta but the 9.1e-13 that late answers may take; set less aside",
+        ),
+        ("epsilon: 2", "epsilon: .inf", "epsilon: input should be a finite number"),
+    ],
+)
+def test_a_series_that_is_none_is_refused_with_its_line(policy: Any, old: str, new: str, expected: str) -> None:
+    assert old in SERIES
+    with pytest.raises(SpecError, match=expected) as caught:
+        policy(SERIES.replace(old, new))
+    assert re.search(r"policy\.yaml: line \d+: ", str(caught.value))
+
+
 # The page
 
 
@@ -465,7 +538,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", the_page(), re.MULTILINE)
     described = {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
     fields = {"data", "epsilon", "delta"}  # which have none
-    assert set(described) == {*OwnerPolicy.model_fields, "relation", "order", "path", "accept_weak"} - fields
+    assert set(described) == {*OwnerPolicy.model_fields, "relation", "order", "path", "series", "accept_weak"} - fields
     found = policy(DATA)
     values = {
         "relation": found.data["wards"].relation.value,
@@ -482,7 +555,7 @@ def test_the_pages_defaults_are_those_of_a_small_policy(policy: Any) -> None:
 
 def one_run_fits(plan: Counts, epsilon: float, relation: NeighboringRelation) -> bool:
     """Whether a policy at delta 1e-5 admits one run."""
-    found = EitherFilter(epsilon, 1e-5, relation, widest_order(epsilon, 0.5e-5))
+    found = EitherFilter(epsilon, 1e-5, relation, widest_order_of(epsilon, 1e-5))
     return found.covers(found.renyi.spent(plan), FilterTotal().plus(found.gaussian.entry(plan, FilterTotal())))
 
 
@@ -523,7 +596,7 @@ def test_so_many_runs_fit_as_the_page_says(row: tuple[str, ...]) -> None:
     sampling = Poisson(float(rate))
     mechanism = calibrate(1.0, 1e-5, ADD, [{sampling: int(steps)}], gaussian_family()).mechanism
     plan = {ReleaseKind(mechanism.unit(), sampling, 1): int(steps)}
-    budget = EitherFilter(4.0, 1e-5, ADD, widest_order(4.0, 0.5e-5))
+    budget = EitherFilter(4.0, 1e-5, ADD, widest_order_of(4.0, 1e-5))
     (kind,) = plan
     by_renyi = int(budget.renyi.level / budget.renyi.spent(plan))
     total, by_gaussian = FilterTotal(), 0
@@ -566,3 +639,24 @@ def test_one_run_needs_hardly_more_than_it_states(
     sampling = sample(rate)
     mechanism = calibrate(target, 1e-5, relation, [{sampling: steps}], gaussian_family()).mechanism
     assert one_run_fits({ReleaseKind(mechanism.unit(), sampling, 1): steps}, 1.35 * target, relation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "rate", "target"), GENERATED)
+def test_a_series_needs_hardly_more_than_its_runs(policy: Any, steps: int, rate: float, target: float) -> None:
+    """Three runs, with 1.01 of what the accountant says of all of them, and nothing for others."""
+    mechanism = calibrate(target, 1e-5, ADD, [{Poisson(rate): steps}], gaussian_family()).mechanism
+    assert isinstance(mechanism, Gaussian)
+    plan = {ReleaseKind(mechanism.unit(), Poisson(rate), 1): steps}
+    tight = epsilon({kind: 3 * n for kind, n in plan.items()}, 0.9e-5, ADD).epsilon
+    found = policy(
+        f"data:\n  wards:\n    epsilon: {1.01 * tight!r}\n    delta: 1e-5\n    series:\n      three:\n"
+        f"        epsilon: {1.01 * tight!r}\n        delta: 0.9e-5\n        plans:\n        - {{runs: 3, "
+        f"releases: {steps}, sampling_rate: {rate!r}, noise_multiplier: {mechanism.noise_multiplier!r}}}\n"
+    )
+    file, budget = LedgerFile(":memory:"), budget_of(found.data["wards"], None, "wards")
+    for number in range(3):
+        file.open("a", "wards", f"run {number}", budget, plan)
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "run 3", budget, plan)
+    file.close()

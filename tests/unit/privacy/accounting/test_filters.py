@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -18,9 +19,12 @@ from gossamer.privacy.accounting.filters import (
     FilterTotal,
     GaussianFilter,
     RenyiFilter,
+    RunSeries,
+    SeriesPlan,
+    widest_order_of,
 )
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, gaussian_delta, gaussian_mu
-from gossamer.privacy.accounting.renyi import renyi_level
+from gossamer.privacy.accounting.renyi import renyi_level, widest_order
 from gossamer.privacy.mechanisms import FixedSize, Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -183,6 +187,92 @@ def test_what_is_no_order_is_refused(make: Callable[..., object], order: float) 
 def test_a_filter_counts_whole_releases(count: float) -> None:
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
         RenyiFilter(1.0, 1e-5, ADD, 8.0).spent({ONE: 10, FULL: count})  # type: ignore[dict-item]
+
+
+# Series
+
+PLAN = SeriesPlan(runs=12, releases=3000, sampling_rate=0.01, noise_multiplier=4.0)
+
+
+def test_a_series_needs_what_its_runs_have_together() -> None:
+    kind = ReleaseKind(Gaussian(1.0, 4.0), Poisson(0.01), 1)
+    tight = epsilon({kind: 36_000}, 0.5e-5, ADD).epsilon
+    assert tight <= RunSeries("monthly", 2.0, 0.5e-5, (PLAN,)).needed(ADD) <= tight * (1 + 1e-6)
+    RunSeries("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(ADD)
+    with pytest.raises(
+        SpecError, match=r"series 'monthly': its 12 runs come to epsilon \S+ at delta 5e-06, and 1.9 is"
+    ):
+        RunSeries("monthly", 1.9, 0.5e-5, (PLAN,)).check(ADD)
+    with pytest.raises(SpecError, match="come to epsilon"):
+        RunSeries("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(REPLACE)
+    fixed = replace(PLAN, sampling="fixed_size")
+    assert fixed.kind.sampling.rate == pytest.approx(0.01, abs=1e-8)
+    assert fixed.kind.sampling.rate >= 0.01
+    with pytest.raises(AccountingError, match="no accountant here is proved"):
+        RunSeries("monthly", 9.0, 0.5e-5, (fixed,)).check(ADD)
+    RunSeries("monthly", 9.0, 0.5e-5, (fixed,)).check(REPLACE)
+
+
+def test_a_run_fits_if_it_reveals_no_more() -> None:
+    def kind(multiplier: float, rate: float) -> ReleaseKind:
+        return ReleaseKind(Gaussian(1.0, multiplier), Poisson(rate), 77)
+
+    assert PLAN.fits({kind(4.0, 0.01): 3000})
+    assert PLAN.fits({kind(4.5, 0.01): 1000, kind(4.0, 0.001): 2000})
+    for other in ({kind(4.0, 0.01): 3001}, {kind(3.999, 0.01): 1}, {kind(4.0, 0.0101): 1}):
+        assert not PLAN.fits(other)
+    assert not PLAN.fits({kind(4.0, 0.01): 1, kind(1.0, 0.001): 1})
+    assert not PLAN.fits({ReleaseKind(Gaussian(1.0, 4.0), FixedSize(1000, 10), 1): 1})
+    assert not PLAN.fits({ReleaseKind(NoNoise(), Poisson(0.001), 1): 1})
+
+
+def test_the_rest_is_what_is_not_set_aside() -> None:
+    series = RunSeries("monthly", 2.5, 0.4e-5, (PLAN,))
+    found = EitherFilter(4.0, 1e-5, ADD, 14.0, (series,))
+    assert found.renyi == RenyiFilter(1.5, found.renyi.delta, ADD, 14.0)
+    assert found.gaussian == GaussianFilter(1.5, found.renyi.delta, ADD)
+    assert found.renyi.delta == pytest.approx(0.3e-5)
+    assert found.needed(found.renyi.level, FilterTotal(math.inf)) == pytest.approx(4.0)
+    assert widest_order_of(4.0, 1e-5, [series]) == widest_order(1.5, 0.3e-5)
+    everything = EitherFilter(2.5, 1e-5, ADD, 14.0, (series,))
+    assert everything.covers(0.0, FilterTotal())
+    assert not everything.covers(1e-9, FilterTotal(1e-6, 0.0))
+    for epsilon_, delta in ((2.4, 1e-5), (4.0, 0.4e-5)):
+        with pytest.raises(SpecError, match="set aside"):
+            EitherFilter(epsilon_, delta, ADD, 14.0, (series,))
+    with pytest.raises(SpecError, match="two series have one name"):
+        EitherFilter(9.0, 1e-5, ADD, 14.0, (series, series))
+    with pytest.raises(SpecError, match="its 12 runs come to epsilon"):
+        EitherFilter(9.0, 1e-5, ADD, 14.0, (replace(series, epsilon=1.0),))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: value} for name in ("runs", "releases") for value in (0, -1, 1.5, math.nan, math.inf, True)),
+        *({"sampling_rate": value} for value in (0.0, -0.1, 1.1, math.nan, True)),
+        *({"noise_multiplier": value} for value in (0.0, -1.0, math.nan, math.inf)),
+        {"sampling": "shuffled"},
+    ],
+)
+def test_what_is_no_plan_of_a_series_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SpecError):
+        replace(PLAN, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.0, 1e-6), (math.nan, 1e-6), (math.inf, 1e-6), (1.0, 0.0), (1.0, math.nan)]
+)
+def test_what_is_no_part_of_a_budget_is_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(SpecError, match="series 'monthly'"):
+        RunSeries("monthly", epsilon, delta, (PLAN,))
+    with pytest.raises(SpecError, match="has no plans"):
+        RunSeries("monthly", 1.0, 1e-6, ())
+
+
+def test_a_series_survives_as_plain_values() -> None:
+    series = RunSeries("monthly", 2, 1e-6, (PLAN, replace(PLAN, sampling="fixed_size", sampling_rate=1)))
+    assert RunSeries.of(series.plain()) == series  # type: ignore[arg-type]
 
 
 def test_a_divergence_of_the_filter_is_still_the_accountants() -> None:

@@ -1,4 +1,4 @@
-"""The ledger of a data set that two filters keep: either admits, both count."""
+"""The ledger of a data set that two filters keep: either admits, both count, series have places, old ledgers go on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from gossamer.privacy.accounting.filters import (
     FilterEntry,
     FilterTotal,
     ReleasePlan,
+    RunSeries,
+    SeriesPlan,
 )
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, release_mu
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, NoNoise, Poisson, ReleaseKind
@@ -53,7 +55,7 @@ def test_a_run_that_renyi_refuses_is_admitted_and_counted_by_both(
     assert there.spent("wards") == BUDGET.renyi.spent(plan)
     assert math.sqrt(total.squared) == pytest.approx(PlanCurve.of(plan, ADD).mu(total.failures), rel=2.5e-3)
     (run,) = there.runs("wards")
-    assert (run.releases, run.failure) == (3, total.failures)
+    assert (run.releases, run.failure, run.series) == (3, total.failures, None)
     assert run.mu == pytest.approx(math.sqrt(total.squared))
     assert there.open("a", "wards", "one", BUDGET, plan).counts == {SMALL: 3}  # it is found again, and paid for
     assert there.total("wards") == total
@@ -160,14 +162,83 @@ def test_a_filter_keeps_its_order_and_relation(file: LedgerFile) -> None:
             file.open("a", "beds", "two", replace(BUDGET, **change), {SMALL: 1})  # type: ignore[arg-type]
 
 
+# RunSeries
+
+SERIES = RunSeries("monthly", 1.0, 0.5e-5, (SeriesPlan(2, 10, 0.01, 0.9), SeriesPlan(1, 500, 0.01, 2.0)))
+SERIES_BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0, (SERIES,))
+
+
+def test_a_series_has_so_many_places(file: LedgerFile, another: Callable[[], LedgerFile]) -> None:
+    """Runs of the series spend nothing of the rest, which is far too small for one of them."""
+    assert SERIES.needed(ADD) <= 1.0
+    for number in range(2):
+        ledger = another().open("a", "wards", f"small {number}", SERIES_BUDGET, {SMALL: 10})
+        ledger.charge(SMALL)
+    file.open("a", "wards", "large", SERIES_BUDGET, {replace(SMALL, mechanism=Gaussian(1.0, 2.5)): 400})
+    assert file.spent("wards") == 0.0
+    assert file.total("wards") == FilterTotal()
+    assert file.series("wards") == {SERIES: 3}
+    assert {run.series for run in file.runs("wards")} == {"monthly"}
+    for plan in ({SMALL: 10}, {replace(SMALL, mechanism=Gaussian(1.0, 2.5)): 400}):
+        with pytest.raises(BudgetSpent, match=r"the budget is 1\.2, of which 1 is set aside"):
+            file.open("a", "wards", "more", SERIES_BUDGET, plan)
+    again = another().open("a", "wards", "small 0", SERIES_BUDGET, {SMALL: 10})
+    assert again.counts == {SMALL: 1}
+    for _ in range(9):
+        again.charge(SMALL)
+    with pytest.raises(BudgetSpent, match="all are spent"):
+        again.charge(SMALL)
+    with pytest.raises(SpecError, match="another plan"):
+        file.open("a", "wards", "small 0", SERIES_BUDGET, {SMALL: 9})
+    with pytest.raises(SpecError, match="another plan"):
+        file.open("a", "wards", "small 0", SERIES_BUDGET, {SMALL: 10}, math.inf)
+
+
+def test_a_run_of_which_nothing_is_proved_has_no_place(file: LedgerFile) -> None:
+    with pytest.raises(BudgetSpent):
+        file.open("a", "wards", "run", SERIES_BUDGET, {SMALL: 10}, math.inf)
+    file.open("a", "wards", "run", replace(SERIES_BUDGET, epsilon=math.inf), {SMALL: 10}, math.inf)
+    assert file.series("wards") == {SERIES: 0}
+
+
+def test_series_never_change(file: LedgerFile) -> None:
+    file.open("a", "wards", "run", SERIES_BUDGET, {SMALL: 10})
+    other = replace(SERIES, plans=(SeriesPlan(1, 10, 0.01, 0.9),))
+    for changed in (replace(SERIES_BUDGET, series=()), replace(SERIES_BUDGET, series=(other,))):
+        with pytest.raises(SpecError, match="what is set aside never changes"):
+            file.open("a", "wards", "two", changed, {SMALL: 10})
+    file.open("a", "wards", "two", replace(SERIES_BUDGET, epsilon=1.3), {SMALL: 10})  # the rest may
+
+
+def test_places_are_taken_once_by_runs_at_the_same_time(path: Path) -> None:
+    LedgerFile(path).close()
+    taken: list[str] = []
+
+    def work(number: int) -> None:
+        with closing(LedgerFile(path)) as file:
+            try:
+                file.open("a", "wards", f"run {number}", SERIES_BUDGET, {SMALL: 10})
+                taken.append(f"run {number}")
+            except BudgetSpent:
+                pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 2
+
+
 # Numbers that are none
 
 
 @pytest.mark.parametrize("count", [-1, -100, 0.5, 2.0, math.nan, math.inf, True])
-def test_a_plan_counts_whole_releases(file: LedgerFile, count: float) -> None:
+@pytest.mark.parametrize("budget", [BUDGET, SERIES_BUDGET])
+def test_a_plan_counts_whole_releases(file: LedgerFile, budget: Any, count: float) -> None:
     """A count below 0 would pay for other releases: {a: 100, b: -100} cost nothing."""
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
-        file.open("a", "wards", "run", BUDGET, {SMALL: 100_000, LARGE: count})  # type: ignore[dict-item]
+        file.open("a", "wards", "run", budget, {SMALL: 100_000, LARGE: count})  # type: ignore[dict-item]
     with pytest.raises(AccountingError, match="a count of releases is a whole number"):
         ReleasePlan({SMALL: count})  # type: ignore[dict-item]
     assert file.data_sets == []
