@@ -279,7 +279,7 @@ KNOWN: dict[str, KnownDataset] = {name: _known(name, told) for name, told in _TO
 TRAIN, TEST = KNOWN["mnist"].files[:2], KNOWN["mnist"].files[2:]
 NAMES = tuple(map(str, KNOWN["cifar10"].labels or ()))
 """Of the classes, by number; the order is that of the alphabet."""
-BATCHES = KNOWN["cifar10"].others[0].files
+PYTHON, BINARY = (KNOWN["cifar10"].others[form].files for form in (0, 2))
 """Files of the batches, the test batch last."""
 
 _SUFFIXES: dict[str, Format] = {
@@ -310,7 +310,7 @@ def infer_format(path: Path) -> Format:
         If the suffix is none of a known format.
     """
     if path.is_dir():
-        if any(path.glob("data_batch_*")):
+        if any(variant(path, name) for name in PYTHON + BINARY):
             return "cifar10"
         return "idx" if any(path.glob("*-ubyte*")) else "images"
     plain = path.with_suffix("") if path.suffix in COMPRESSIONS else path

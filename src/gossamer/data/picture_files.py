@@ -1,8 +1,9 @@
 """Pictures: a folder or a zip of them, and CIFAR-10 as it is published.
 
-Pictures lie as ``train/<class>/<name>.jpg`` and, if there are, ``test/<class>/<name>.jpg``. CIFAR-10, in its binary
-version, is six batches, in an archive or unpacked. A batch has records of 3,073 bytes: the class, then the red, green
-and blue plane of a picture, row by row. The Python version is pickles, and nothing here reads any.
+Pictures lie as ``train/<class>/<name>.jpg`` and, if there are, ``test/<class>/<name>.jpg``. CIFAR-10 is six batches in
+one of two forms, in an archive or unpacked. A binary batch has records of 3,073 bytes: the class, then the red, green
+and blue plane of a picture, row by row. A Python batch is a pickle of ``data``, the same planes as an array
+[pictures, 3,072], and ``labels``.
 
 References
 ----------
@@ -12,30 +13,39 @@ A. Krizhevsky, "The CIFAR-10 dataset", https://www.cs.toronto.edu/~kriz/cifar.ht
 from __future__ import annotations
 
 import io
+import pickle
+import pickletools
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gossamer.data.examples import Labelled, Pair
-from gossamer.data.files import BATCHES, MOST_DATA, NAMES, archive, read_bytes, variant
+from gossamer.data.files import BINARY, MOST_DATA, NAMES, PYTHON, archive, read_bytes, variant
 from gossamer.errors import DataError
 from gossamer.extras import install_line
 from gossamer.files import read_file
 
 _SHAPE = (3, 32, 32)
-_RECORD = 1 + 3 * 32 * 32
+_PIXELS = 3 * 32 * 32
+
+
+class _Batch(NamedTuple):
+    """Pictures [n, 3072] and their classes [n]."""
+
+    pixels: npt.NDArray[np.uint8]
+    classes: npt.NDArray[np.int64]
 
 
 def read_cifar10(path: Path) -> Pair:
-    """Read an archive (``.tar``, also compressed), or a folder, of all six batches of the binary version.
+    """Read an archive (``.tar``, also compressed), or a folder, of all six batches in one of their forms.
 
     Returns
     -------
@@ -45,25 +55,26 @@ def read_cifar10(path: Path) -> Pair:
     Raises
     ------
     DataError
-        If batches are missing, or one is no batch.
+        If batches are missing, or one is no batch. Nothing that a pickle asks for is called.
     """
     entries = _folder(path) if path.is_dir() else _archive(path)
-    if missing := [name for name in BATCHES if name not in entries]:
-        raise DataError(
-            f"{path}: expected all batches of CIFAR-10, found no {', '.join(missing)}; get its binary version, "
-            "cifar-10-binary.tar.gz"
-        )
-    batches = [_batch(path, name, entries[name]) for name in BATCHES]
-    return _examples(batches[:-1]), _examples(batches[-1:])
+    for names, read in ((PYTHON, _pickled), (BINARY, _records)):
+        if missing := [name for name in names if name not in entries]:
+            if len(missing) == len(names):
+                continue
+            raise DataError(f"{path}: expected all batches of CIFAR-10, missing: {', '.join(missing)}")
+        batches = [_checked(path, name, read, entries[name]()) for name in names]
+        return _examples(batches[:-1]), _examples(batches[-1:])
+    raise DataError(f"{path}: expected the batches of CIFAR-10 ({PYTHON[0]} or {BINARY[0]}, ...), found none of them")
 
 
-def _folder(path: Path) -> dict[str, memoryview]:
-    found = {name: variant(path, name) for name in BATCHES}
-    return {name: memoryview(read_bytes(place)) for name, place in found.items() if place is not None}
+def _folder(path: Path) -> Mapping[str, Callable[[], bytes]]:
+    found = {name: variant(path, name) for name in PYTHON + BINARY}
+    return {name: partial(read_bytes, place) for name, place in found.items() if place is not None}
 
 
-def _archive(path: Path) -> dict[str, memoryview]:
-    content = memoryview(read_bytes(path))
+def _archive(path: Path) -> Mapping[str, Callable[[], bytes]]:
+    content = read_bytes(path)
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             members = [member for member in archive.getmembers() if member.isreg() and not member.issparse()]
@@ -71,27 +82,116 @@ def _archive(path: Path) -> dict[str, memoryview]:
     except (tarfile.TarError, ValueError, OverflowError, EOFError, OSError) as error:
         raise DataError(f"{path}: expected a tar archive of CIFAR-10 ({error}); get the file again") from None
     return {
-        PurePosixPath(member.name).name: content[member.offset_data : member.offset_data + member.size]
-        for member in members
+        PurePosixPath(member.name).name: partial(_part, content, member.offset_data, member.size) for member in members
     }
 
 
-def _batch(path: Path, name: str, content: memoryview) -> npt.NDArray[np.uint8]:
-    """Records [n, 3073] of a class and pixels."""
-    if not content or len(content) % _RECORD:
-        raise DataError(
-            f"{path}: {name}: expected a batch of CIFAR-10, found {len(content)} bytes, which are no records of "
-            f"{_RECORD}; get the file again"
-        )
-    records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD)
-    if (most := records[:, 0].max()) >= len(NAMES):
-        raise DataError(f"{path}: {name}: expected pictures of classes 0..{len(NAMES) - 1}, found class {most}")
-    return records
+def _part(content: bytes, start: int, size: int) -> bytes:
+    return content[start : start + size]
 
 
-def _examples(batches: list[npt.NDArray[np.uint8]]) -> Labelled:
-    records = np.concatenate(batches)
-    return Labelled(records[:, 1:].astype(np.float32).reshape(-1, *_SHAPE), np.array(NAMES)[records[:, 0]])
+def _checked(path: Path, name: str, read: Callable[[bytes], _Batch], content: bytes) -> _Batch:
+    try:
+        batch = read(content)
+    except ValueError as error:
+        raise DataError(f"{path}: {name}: expected a batch of CIFAR-10 ({error}); get the file again") from None
+    if batch.classes.size == 0 or batch.classes.min() < 0 or batch.classes.max() >= len(NAMES):
+        raise DataError(f"{path}: {name}: expected pictures of classes 0..{len(NAMES) - 1}, found {_found(batch)}")
+    return batch
+
+
+def _found(batch: _Batch) -> str:
+    return f"classes {batch.classes.min()}..{batch.classes.max()}" if batch.classes.size else "none"
+
+
+def _records(content: bytes) -> _Batch:
+    if len(content) % (1 + _PIXELS):
+        raise ValueError(f"{len(content)} bytes, which are no records of {1 + _PIXELS}")
+    rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
+    return _Batch(rows[:, 1:], rows[:, 0].astype(np.int64))
+
+
+class _Noted:
+    """A call that a pickle of NumPy's asks for, noted with the state that it would be given, and not made."""
+
+    state: Any = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads plain data; whatever else a pickle names is refused before it is called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype"):
+            return _Noted
+        if (module, name) == ("_codecs", "encode"):  # by which Python 3 writes bytes for Python 2
+            return str.encode
+        raise ValueError(f"a pickle of {module} {name}")
+
+
+def unpickled(content: bytes) -> Any:
+    """Return plain data of a pickle; nothing that it asks for is called, and no more memory taken than it has bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or is of anything but plain data and arrays of NumPy.
+    """
+    try:
+        for opcode, argument, _ in pickletools.genops(content):
+            if "BYTEARRAY" in opcode.name or ("PUT" in opcode.name and (argument or 0) > len(content)):
+                raise ValueError(f"a pickle with {opcode.name}, which no plain data need")
+        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    except ValueError:
+        raise
+    except Exception as error:  # what is in a damaged pickle is used as it is
+        raise ValueError(f"a damaged pickle ({type(error).__name__})") from None
+
+
+def matrix(found: Any) -> npt.NDArray[np.uint8]:
+    """Return the array [rows, columns] of bytes that an unpickled object stands for.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    try:
+        _, (rows, columns), kind, by_columns, values = found.state
+        described, size = kind.arguments[0], len(values)
+    except (AttributeError, TypeError, ValueError, IndexError):
+        raise ValueError("no array of bytes with rows and columns") from None
+    if described not in ("u1", b"u1") or by_columns:
+        raise ValueError("an array that is not of unsigned bytes, row by row")
+    if not isinstance(values, bytes) or type(rows) is not int or type(columns) is not int or rows * columns != size:
+        raise ValueError(f"an array of {rows} x {columns} with {size} bytes")
+    return np.frombuffer(values, np.uint8).reshape(rows, columns)
+
+
+def _pickled(content: bytes) -> _Batch:
+    found = unpickled(content)
+    if not isinstance(found, dict):
+        raise ValueError(f"a pickle of {type(found).__name__}")
+    by_name = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in found.items()}
+    if lacking := [name for name in ("data", "labels") if name not in by_name]:
+        raise ValueError(f"a pickle without {' and '.join(lacking)}")
+    pixels, labels = matrix(by_name["data"]), by_name["labels"]
+    if pixels.shape[1] != _PIXELS or not isinstance(labels, list) or len(labels) != len(pixels):
+        raise ValueError(f"an array {list(pixels.shape)}, not of {_PIXELS} pixels with a label each")
+    if not all(type(label) is int and 0 <= label < len(NAMES) for label in labels):
+        raise ValueError(f"labels that are no numbers from 0 to {len(NAMES) - 1}")
+    return _Batch(pixels, np.array(labels, np.int64))
+
+
+def _examples(batches: list[_Batch]) -> Labelled:
+    pixels = np.concatenate([batch.pixels for batch in batches]).astype(np.float32)
+    classes = np.concatenate([batch.classes for batch in batches])
+    return Labelled(pixels.reshape(-1, *_SHAPE), np.array(NAMES)[classes])
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png")

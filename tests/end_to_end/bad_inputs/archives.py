@@ -66,9 +66,20 @@ def _npz_that_says(shape: tuple[int, ...]) -> Make:
     return make
 
 
-def _six(batch: bytes) -> tuple[tuple[str, bytes], ...]:
-    names = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
-    return tuple((name, batch) for name in names)
+CALL = b"cos\nsystem\n(U\x0ctouch /tmp/xtR."
+"""A pickle that calls a shell, for whoever unpickles it."""
+
+
+def _pickle_that_says(rows: int) -> bytes:
+    """A batch whose array says that it has so many rows, and has 4 bytes."""
+    kind = b"cnumpy\ndtype\nU\x02u1\x85R"
+    state = b"(K\x01J" + struct.pack("<i", rows) + b"M\x00\x0c\x86" + kind + b"\x89U\x04abcdt"
+    return b"}(U\x04datacnumpy.core.multiarray\n_reconstruct\n)R" + state + b"bU\x06labels]u."
+
+
+def _six(batch: bytes, suffix: str = "") -> tuple[tuple[str, bytes], ...]:
+    names = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+    return tuple((name + suffix, batch) for name in names)
 
 
 def _tar_of(*files: tuple[str, bytes]) -> Make:
@@ -200,11 +211,12 @@ MADE: tuple[tuple[str, str, Make, str], ...] = (
     ("pictures: 32 bits a channel", "pictures", _pictures_of((8, 8), mode="I;16"), "expected 8 bits a channel"),
     ("zip: a bomb of pictures", "rows.zip", _zip_bomb_of_pictures, "which no data are compressed to"),
     ("cifar: no tar", "c.tar", _holds("c.tar", b"no"), "expected a tar archive of CIFAR-10"),
-    ("cifar: no batches", "c.tar.gz", _tar_of(("a.txt", b"no")), "found no data_batch_1.bin, data_batch_2.bin"),
-    ("cifar: a batch alone", "c.tar.gz", _tar_of(("data_batch_1.bin", b"no")), "found no data_batch_2.bin, data_ba"),
-    ("cifar: the Python version", "c.tar.gz", _tar_of(("data_batch_1", b"no")), "get its binary version"),
-    ("cifar: half a record", "c.tar", _tar_of(*_six(bytes(3072))), "3072 bytes, which are no records of 3073"),
-    ("cifar: a class 255", "c.tar", _tar_of(*_six(b"\xff" * 3073)), "found class 255"),
+    ("cifar: no batches", "c.tar.gz", _tar_of(("a.txt", b"no")), "found none of them"),
+    ("cifar: a batch alone", "c.tar.gz", _tar_of(("data_batch_1", b"no")), "missing: data_batch_2, data_batch_3"),
+    ("cifar: a pickle with a call", "c.tar.gz", _tar_of(*_six(CALL)), "a pickle of os system"),
+    ("cifar: a pickle that says 1 TB", "c.tar.gz", _tar_of(*_six(_pickle_that_says(10**9))), "an array of 1000000000"),
+    ("cifar: half a record", "c.tar", _tar_of(*_six(bytes(3072), ".bin")), "3072 bytes, which are no records of 3073"),
+    ("cifar: a class 255", "c.tar", _tar_of(*_six(b"\xff" * 3073, ".bin")), "found classes 255..255"),
     ("cifar: a bomb", "c.tar.gz", _zeros(".gz", "c.tar"), "which no data are compressed to"),
     ("zip: no zip", "rows.zip", _holds("rows.zip", GOOD.encode()), "expected a folder or a zip"),
 )
