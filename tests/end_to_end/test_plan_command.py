@@ -24,7 +24,7 @@ PROBLEM = {
 }
 L2_LAPLACE = {"--noise": "l2_laplace", "--epsilon": "2"}
 GAUSSIAN = {"--noise": "gaussian", "--noise-multiplier": "1.5"}
-PROVED = {**GAUSSIAN, "--delta": "1e-5", "--dataset-size": "1600"}
+BUDGET = {"--noise": "gaussian", "--budget": "2", "--delta": "1e-5", "--dataset-size": "1600"}
 KEYS = {"sensitivity", "clip", "noise_second_moment", "penalty", "learning_rate", "updates"}
 
 
@@ -78,17 +78,20 @@ def test_gaussian_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert [stage["clip"] for stage in found["stages"]] == pytest.approx([3, 0.6, 0.12])
 
 
-def test_what_is_proved_is_what_account_says(capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, PROVED)
+def test_a_budget_is_met_by_the_plan_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, BUDGET)
+    assert 1.9 < found["epsilon"] <= 2
+    again = {"--noise-multiplier": repr(found["noise_multiplier"]), "--budget": None}
+    assert document(capsys, BUDGET, again) == found
     rate = ["--sampling-rate", "0.01", "--delta", "1e-5", "--noise-multiplier", repr(found["noise_multiplier"])]
     assert main(["account", *rate, "--steps", str(found["updates"]), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon"] == pytest.approx(found["epsilon"])
 
 
 def test_nodes_in_turn_share_the_releases(capsys: pytest.CaptureFixture[str]) -> None:
-    alone, shared = document(capsys, PROVED), document(capsys, PROVED, {"--nodes": "4"})
+    alone, shared = document(capsys, BUDGET), document(capsys, BUDGET, {"--nodes": "4"})
     assert shared["releases"] == -(-(shared["updates"] + 3) // 4)  # three more are under way at the end
-    assert shared["epsilon"] < alone["epsilon"]
+    assert shared["noise_multiplier"] < alone["noise_multiplier"]
 
 
 @pytest.mark.parametrize("more", [{}, {"--delta": "1e-6"}, {"--dataset-size": "1600", "--nodes": "2"}])
@@ -138,7 +141,7 @@ def test_theory_stands_beside_the_stages_by_hand(capsys: pytest.CaptureFixture[s
     assert document(capsys, GAUSSIAN)["theory"]["audp_mean_error"] is None
 
 
-@pytest.mark.parametrize("noise", [L2_LAPLACE, GAUSSIAN, PROVED])
+@pytest.mark.parametrize("noise", [L2_LAPLACE, GAUSSIAN, BUDGET])
 def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[str], noise: dict[str, str]) -> None:
     found = document(capsys, noise)
     assert main(arguments(noise)) == 0
@@ -174,19 +177,27 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
         ({**L2_LAPLACE, "--nodes": "0"}, "--nodes must be a whole number >= 1 and <= 10^15, found 0"),
         ({**L2_LAPLACE, "--clip": "1e-200"}, "finite clip above"),
         (
-            {**L2_LAPLACE, "--noise-multiplier": "1"},
-            "--noise-multiplier: only for --noise gaussian; leave out with --noise l2_laplace",
+            {**L2_LAPLACE, "--noise-multiplier": "1", "--budget": "2"},
+            "--noise-multiplier, --budget: only for --noise gaussian; leave out with --noise l2_laplace",
         ),
         ({**GAUSSIAN, "--epsilon": "1"}, "--epsilon: only for --noise l2_laplace; leave out with --noise gaussian"),
-        ({**GAUSSIAN, "--noise-multiplier": None}, "--noise gaussian needs --noise-multiplier"),
+        ({**GAUSSIAN, "--noise-multiplier": None}, "needs either --noise-multiplier, or --budget, --delta and"),
         (
             {**GAUSSIAN, "--noise-multiplier": "0"},
             "--noise-multiplier must be a finite number >= 0.01 and <= 10^6, found 0",
         ),
-        ({**GAUSSIAN, "--delta": "1e-5"}, "--delta and --dataset-size say together what is proved, found one"),
-        ({**GAUSSIAN, "--dataset-size": "100"}, "--delta and --dataset-size say together what is proved, found one"),
-        ({**PROVED, "--delta": "1"}, "--delta must be a finite number > 0 and < 1, found 1"),
-        ({**PROVED, "--dataset-size": "8"}, "--dataset-size must be at least --batch-size 16, found 8"),
+        ({**GAUSSIAN, "--delta": "1e-5"}, "--delta needs --dataset-size as well"),
+        ({**GAUSSIAN, "--dataset-size": "100"}, "--dataset-size needs --delta as well"),
+        ({**BUDGET, "--noise-multiplier": "1"}, "--noise-multiplier and --budget both say how much noise"),
+        ({**BUDGET, "--delta": None}, "--budget needs --delta as well"),
+        ({**BUDGET, "--delta": None, "--dataset-size": None}, "--budget needs --delta and --dataset-size as well"),
+        ({**BUDGET, "--delta": "1"}, "--delta must be a finite number > 0 and < 1, found 1"),
+        ({**BUDGET, "--budget": "0"}, "--budget must be a finite number > 0, found 0"),
+        ({**BUDGET, "--dataset-size": "8"}, "--dataset-size must be at least --batch-size 16, found 8"),
+        (
+            {**BUDGET, "--budget": "0.001"},
+            "no noise meets epsilon 0.001 at delta 1e-05: more noise makes stages longer",
+        ),
     ],
 )
 def test_a_mistake_gets_one_line(

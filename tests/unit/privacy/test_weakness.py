@@ -153,7 +153,7 @@ GRAPH = "graph_federated --rounds 5 --step 0.1 --bound 1 --size 10 --graph ring 
 COMMANDS = {
     "account": ["account", *GAUSSIAN, "--steps", "100"],
     "calibrate": ["calibrate", *GAUSSIAN[2:], "--steps", "100", "--epsilon", "20"],
-    "mapa": ["plan", *MAPA.split(), "--noise-multiplier", "0.5", "--dataset-size", "1000"],
+    "mapa": ["plan", *MAPA.split(), "--budget", "20", "--dataset-size", "1000"],
     "graph": ["plan", *GRAPH.split(), "--epsilon", "20"],
 }
 commands = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -12,6 +12,16 @@ that the stage ends with is rho G, which is what the next stage clips at.
 
 Nothing here may depend on private data: s, L and D_F are public, or were released.
 
+**Noise that a budget needs** where the number of releases follows from the noise, as it does in MAPA's stages.
+
+More noise makes the stages longer, and longer stages release more. What is looked for is a fixed point: the least noise
+multiplier z at which the T(z) updates of the stages meet the budget. There may be none, because T grows with z^2 while
+epsilon falls with sqrt(T)/z: beyond some noise nothing is gained.
+
+T does not always grow with z: where P = 1, noise shortens a stage. So the search does not iterate T -> z(T) -> T(z),
+which would need that, but looks for the least z whose own plan meets the budget. What it returns always does; that no
+smaller z does rests on epsilon falling with z, as it does because T/z^2 falls in every stage, up to the rounding of T.
+
 **Bounds that MAPA's convergence theory states:** Theorem 2 of AUDP, Theorem 4 of a constant step.
 
 They are claims of a theory, and guarantee nothing: gradients are taken to be unclipped, unbiased and of the variance
@@ -46,13 +56,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from gossamer.algorithms.command import AcceptWeak, Answer, Bounded, Command, Doing, Option, refuse
-from gossamer.errors import AccountingError, CallerError, SpecError, counted, require_positive
+from gossamer.errors import AccountingError, BudgetUnreachable, CallerError, SpecError, counted, require_positive
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountants import compositions
-from gossamer.privacy.accounting.planner import gaussian_releases
+from gossamer.privacy.accounting.planner import LEAST_MULTIPLIER, MOST_MULTIPLIER, gaussian_releases
+from gossamer.privacy.accounting.renyi import check_delta, check_epsilon
 from gossamer.privacy.guarantees import remarks
 from gossamer.privacy.mechanisms import BatchSampling, L2Laplace, NeighboringRelation, Poisson, ReleaseKind
 
@@ -268,6 +279,8 @@ class Schedule:
 MOST_PLANNED = 10**9
 """No epsilon is computed for more updates than this."""
 
+_PRECISION = 5e-4  # relative, of the multiplier
+_FAR = 10.0  # times the budget
 _MOST_LOSS = 1e3  # of privacy
 
 
@@ -288,6 +301,24 @@ class StagePlan:
     stages: tuple[Stage, ...]
     updates: int
     releases: int
+
+
+class CalibratedStages(NamedTuple):
+    """The least noise that meets a budget, and the stages that go with it.
+
+    Attributes
+    ----------
+    noise_multiplier : float
+        z: standard deviation of the noise on a sum, over the clip.
+    epsilon : float
+        Epsilon proved for the plan's releases; never above the budget.
+    plan : StagePlan
+        The stages at that noise.
+    """
+
+    noise_multiplier: float
+    epsilon: float
+    plan: StagePlan
 
 
 def plan_stages(
@@ -311,11 +342,16 @@ def plan_stages(
     SpecError
         If a stage takes more than `MOST_UPDATES` updates.
     """
-    found = tuple(islice(stages(problem, moment, clip), count))
-    if found[-1].updates >= MOST_UPDATES:
-        number = len(found)
+    plan = _plan(problem, moment, count, nodes, clip)
+    if plan.stages[-1].updates >= MOST_UPDATES:
+        number = len(plan.stages)
         advice = f"plan at most {number - 1} stages" if number > 1 else "give less noise or a larger initial clip"
         raise SpecError(f"stage {number} would take more than 2^63 - 1 updates; {advice}")
+    return plan
+
+
+def _plan(problem: Problem, moment: Moment, count: int, nodes: int | None, clip: float | None) -> StagePlan:
+    found = tuple(islice(stages(problem, moment, clip), count))
     updates = sum(stage.updates for stage in found)
     return StagePlan(found, updates, -(-(updates + nodes - 1) // nodes) if nodes else updates)
 
@@ -370,6 +406,82 @@ def l2_laplace_epsilons(
         return {}
     kind = ReleaseKind(L2Laplace(1.0, epsilon, relation), sampling, size)
     return compositions(kind, releases, delta, relation)
+
+
+def calibrate_stages(
+    problem: Problem,
+    size: int,
+    count: int,
+    budget: tuple[float, float],
+    relation: NeighboringRelation,
+    sampling: BatchSampling,
+    nodes: int | None = None,
+    clip: float | None = None,
+) -> CalibratedStages:
+    """The least noise multiplier, to 0.1 %, with which the stages it makes meet the budget.
+
+    Parameters
+    ----------
+    problem, clip
+        Arguments as for `stages`.
+    size : int
+        d, the number of parameters.
+    count : int
+        Number of stages.
+    budget : (float, float)
+        Epsilon and delta, for each edge's examples.
+    relation : NeighboringRelation
+        Relation of the budget.
+    sampling : BatchSampling
+        Scheme by which the edge that is sampled most densely, the one with the fewest examples, draws its batches.
+    nodes : int, optional
+        Number of nodes, as for `plan_stages`.
+
+    Raises
+    ------
+    AccountingError
+        If epsilon is not positive, delta not inside (0, 1), or no accountant covers the sampling scheme.
+    BudgetUnreachable
+        If no multiplier up to `MOST_MULTIPLIER` does, with at most `MOST_PLANNED` updates.
+    """
+    epsilon, delta = budget
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def planned(noise: float) -> StagePlan:
+        return _plan(problem, gaussian_second_moment(size, noise, problem.batch_size), count, nodes, clip)
+
+    def spent(noise: float) -> float:
+        """Epsilon of the stages that this noise makes; infinite where it is far above the budget."""
+        plan = planned(noise)
+        if plan.updates > MOST_PLANNED:
+            return math.inf
+        # Huge epsilons take a lot of memory to compute, and part of the releases never costs more than all of them.
+        for part in range(3, int(math.log10(plan.releases)) + 1):
+            if gaussian_epsilon(10**part, noise, delta, relation, sampling) > _FAR * epsilon:
+                return math.inf
+        return gaussian_epsilon(plan.releases, noise, delta, relation, sampling)
+
+    tried = [LEAST_MULTIPLIER]
+    while spent(tried[-1]) > epsilon:
+        if tried[-1] >= MOST_MULTIPLIER:
+            best = min(tried, key=spent)
+            found = (
+                f"the least epsilon found is {spent(best):.4g}, at noise multiplier {best:g} and "
+                f"{planned(best).updates:.4g} updates"
+                if spent(best) < math.inf
+                else f"with at most {MOST_PLANNED:.0e} updates epsilon is always more than {_FAR:g} times that"
+            )
+            raise BudgetUnreachable(
+                f"no noise meets epsilon {epsilon:g} at delta {delta:g}: more noise makes stages longer, and longer "
+                f"stages release more; {found}; plan fewer stages or a larger budget, or have more examples"
+            )
+        tried.append(min(2 * tried[-1], MOST_MULTIPLIER))
+    low, high = tried[-2:] if len(tried) > 1 else tried * 2
+    while high / low > 1 + _PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return CalibratedStages(high, spent(high), planned(high))
 
 
 def variance_of(problem: Problem, stage: Stage) -> float:
@@ -439,6 +551,8 @@ def in_words(theory: Mapping[str, Any]) -> str:
     )
 
 
+_OF_L2_LAPLACE = ("epsilon",)
+_OF_GAUSSIAN = ("noise_multiplier", "budget")
 _DELTA = 1e-5
 """At which releases of L2-Laplace noise are composed, where none is given."""
 
@@ -457,6 +571,7 @@ class Options(Problem):
     noise_multiplier: Annotated[
         float | None, Option("sd of the sum's noise / clip; for gaussian", "Z", ge=0.01, le=10**6)
     ] = None
+    budget: Annotated[float | None, Option("epsilon of all releases instead; for gaussian", "E", gt=0)] = None
     delta: Annotated[
         float | None, Option("of all releases together (default: 1e-5 of l2_laplace)", "D", gt=0, lt=1)
     ] = None
@@ -473,8 +588,8 @@ class Options(Problem):
 def answer(options: Options, doing: Doing) -> Answer:
     """Return the stages, and what they prove."""
     gaussian = options.noise == "gaussian"
-    other, noise = ("l2_laplace", "epsilon") if gaussian else ("gaussian", "noise_multiplier")
-    refuse(options, [noise], f"only for --noise {other}; leave out with --noise {options.noise}")
+    other, others = ("l2_laplace", _OF_L2_LAPLACE) if gaussian else ("gaussian", _OF_GAUSSIAN)
+    refuse(options, others, f"only for --noise {other}; leave out with --noise {options.noise}")
     default = NeighboringRelation.ADD_OR_REMOVE_ONE if gaussian else NeighboringRelation.REPLACE_ONE
     relation = options.neighboring_relation or default
     plan, privacy, said = (_gaussian if gaussian else _l2_laplace)(options, relation)
@@ -523,20 +638,28 @@ def _l2_laplace(options: Options, relation: NeighboringRelation) -> _Private:
 
 
 def _gaussian(options: Options, relation: NeighboringRelation) -> _Private:
-    noise, delta, size, epsilon = options.noise_multiplier, options.delta, options.dataset_size, None
-    if noise is None:
-        raise CallerError("--noise gaussian needs --noise-multiplier")
-    if (delta is None) != (size is None):
-        raise CallerError("--delta and --dataset-size say together what is proved, found one; give both or neither")
-    moment = gaussian_second_moment(options.size, noise, options.batch_size)
-    plan = plan_stages(options, moment, options.stages, options.nodes, options.clip)
+    if options.noise_multiplier is not None and options.budget is not None:
+        raise CallerError("--noise-multiplier and --budget both say how much noise there is, found both; leave one out")
+    if options.noise_multiplier is None and options.budget is None:
+        raise CallerError("--noise gaussian needs either --noise-multiplier, or --budget, --delta and --dataset-size")
+    accounted, noise, epsilon = _accounted(options), options.noise_multiplier, None
+    if noise is not None:
+        moment = gaussian_second_moment(options.size, noise, options.batch_size)
+        plan = plan_stages(options, moment, options.stages, options.nodes, options.clip)
+        if accounted is not None:
+            epsilon = gaussian_epsilon(plan.releases, noise, accounted[0], relation, accounted[1])
+    elif options.budget is not None and accounted is not None:
+        delta, sampling = accounted
+        budget, nodes, clip = (options.budget, delta), options.nodes, options.clip
+        noise, epsilon, plan = calibrate_stages(
+            options, options.size, options.stages, budget, relation, sampling, nodes, clip
+        )
     releases, said = counted(plan.releases, "release"), f"noise multiplier {noise:.6g}"
-    if delta is None or size is None:
+    if epsilon is None:
         said += f"; give --delta and --dataset-size for what {releases} of an edge prove"
     else:
-        epsilon = gaussian_epsilon(plan.releases, noise, delta, relation, _sampling(options, size))
-        said += f"; ({epsilon:.6g}, {delta:g})-differential privacy {_of_example(relation)}, in {releases}"
-    return plan, _figures(noise, None, epsilon, delta, relation), said
+        said += f"; ({epsilon:.6g}, {options.delta:g})-differential privacy {_of_example(relation)}, in {releases}"
+    return plan, _figures(noise, None, epsilon, options.delta, relation), said
 
 
 def _figures(
@@ -553,6 +676,17 @@ def _figures(
 
 def _of_example(relation: NeighboringRelation) -> str:
     return f"({relation.value}) for each example of an edge"
+
+
+def _accounted(options: Options) -> tuple[float, Poisson] | None:
+    """Delta and sampling of batches; None where neither --dataset-size nor anything that needs it is given."""
+    if options.delta is not None and options.dataset_size is not None:
+        return options.delta, _sampling(options, options.dataset_size)
+    needed = {"--budget": options.budget, "--delta": options.delta, "--dataset-size": options.dataset_size}
+    if given := [flag for flag, value in needed.items() if value is not None]:
+        missing = [flag for flag in ("--delta", "--dataset-size") if needed[flag] is None]
+        raise CallerError(f"{given[0]} needs {' and '.join(missing)} as well")
+    return None
 
 
 def _sampling(options: Options, dataset_size: int) -> Poisson:
