@@ -45,7 +45,7 @@ def rehearse_command(options: argparse.Namespace) -> int:
 
 
 def _lacks(status: Mapping[str, Any]) -> list[str]:
-    """What a party lacks to begin: by its rehearsal, and as who watches sees it."""
+    """Return what a party lacks to begin: by its rehearsal, and as who watches sees it."""
     if status["process"] is not None and "rehearsal" not in status:
         return [f"does not rehearse: it is {status['state']}; start it with --rehearse"]
     own = [text for text in status.get("rehearsal", {}).values() if text]
