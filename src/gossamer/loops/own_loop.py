@@ -26,10 +26,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from gossamer.deployment.owner.owned_data import OwnedData
-from gossamer.deployment.owner.policy import OwnerPolicy, read_policy
 from gossamer.errors import (
     BudgetSpent,
     DataError,
@@ -41,7 +39,6 @@ from gossamer.errors import (
     require_positive,
 )
 from gossamer.files import make_own_folder, write_own
-from gossamer.keys.identity import Identity
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.guarantees import ALL_MODELS, EXAMPLE, Guarantee, remarked, rounded_up
@@ -52,6 +49,9 @@ from gossamer.sides.ledger import Receipt
 from gossamer.sides.plan import Samples
 from gossamer.sides.receipts import FILE, PURPOSE
 from gossamer.version import __version__
+
+if TYPE_CHECKING:
+    from gossamer.deployment.owner.policy import OwnerPolicy
 
 ASSUMPTIONS = (
     "the ledger proves what was charged, not what the loop did: that each batch was drawn from these data by a coin "
@@ -156,6 +156,11 @@ class LoopLedger:
         ahead: int = 1,
         identity: str | Path | None = None,
     ) -> None:
+        # Policies and keys need cryptography, which is optional, and bring what federations send with them.
+        from gossamer.deployment.owner.owned_data import OwnedData
+        from gossamer.deployment.owner.policy import read_policy
+        from gossamer.keys.identity import Identity
+
         require_positive(clip=clip)
         require_counts(ahead=ahead)
         self.run, self.clip = run, float(clip)
