@@ -62,6 +62,15 @@ def figures_of(summary: Mapping[str, Any], shared: bool) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
+def intervals_of(summary: Mapping[str, Any], shared: bool) -> dict[str, float]:
+    """Ends of the 95 % intervals of these figures, by ``NAME_low`` and ``NAME_high``: of the run's model alone."""
+    if not shared and summary["nodes"] > 1:
+        return {}
+    figures = (summary.get("scores") or {}).get("figures", {})
+    found = {name: one["interval"] for name, one in figures.items() if one.get("interval")}
+    return {f"{name}_{end}": at for name, ends in found.items() for end, at in zip(("low", "high"), ends, strict=True)}
+
+
 @dataclass(frozen=True)
 class Mean:
     """Mean of a figure over the seeds of a setting.

@@ -16,7 +16,18 @@ from gossamer.errors import SpecError, did_you_mean, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import figure_names
 from gossamer.experiment.specs.folder_names import setting_name
-from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, figures_of, means_section, of_several
+from gossamer.report.article import (
+    COSTS,
+    SWEEP,
+    Article,
+    Axes,
+    Mean,
+    against,
+    figures_of,
+    intervals_of,
+    means_section,
+    of_several,
+)
 from gossamer.report.drawing import PageSection, needed
 from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
@@ -262,14 +273,16 @@ class Sweep(Study):
         """Return the finished runs by column, one value for each run, as ``pandas.DataFrame`` and others take them.
 
         There are the setting's name, its value of each key of the grid, a number where it is one, the seed, the status,
-        and every figure of the run; None where a run does not have one that others have.
+        every figure of the run, and the ends of its 95 % interval, such as ``auroc_low`` and ``auroc_high``; None where
+        a run does not have one that others have.
         """
         labels = {one.name: {key: _number(label) for key, label in one.labels.items()} for one in self.settings}
         rows = []
         for run in self.finished:
             summary = run.summary()
             about = {"setting": run.setting, **labels[run.setting], "seed": run.seed, "status": summary["status"]}
-            rows.append(about | figures_of(summary, self.shared[run.setting]))
+            shared = self.shared[run.setting]
+            rows.append(about | figures_of(summary, shared) | intervals_of(summary, shared))
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
 

@@ -245,6 +245,7 @@ def test_a_frame_has_a_row_for_each_run(tmp_path: Path) -> None:
     summary = found.runs[2].summary()
     assert frame["auroc"][2] == summary["scores"]["figures"]["auroc"]["value"]
     assert frame["accuracy"][2] == summary["metrics"]["mean_model_test_accuracy"]
+    assert [frame["auroc_low"][2], frame["auroc_high"][2]] == summary["scores"]["figures"]["auroc"]["interval"]
     assert {len(column) for column in frame.values()} == {4}
 
 

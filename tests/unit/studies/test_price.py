@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +110,12 @@ def test_the_price_of_a_small_federation(spec: Path, tmp_path: Path, capsys: pyt
     assert {one["seed"] for one in found["runs"]} == {0, 1}
     for word in ("Privacy costs", "Distance costs", "Joining, with noise,", "virtual seconds instead of"):
         assert word in " ".join(printed.out.split())
-    assert "Price of privacy: accuracy against proved epsilon" in (out / "report.html").read_text()
+    page = unescape((out / "report.html").read_text())
+    assert "Price of privacy: accuracy against proved epsilon" in page
+    said = "".join(printed.out.split())
+    lines = re.findall(r"<p>(Privacy costs.*|Distance costs.*|Joining, with noise,.*)</p>", page)
+    assert len(lines) == 3
+    assert [line for line in lines if "".join(line.split()) not in said] == []
     assert main(["price", str(spec), "--seeds", "2", "--epsilons", "1,5", "--out", str(out), "--json"]) == 0
     again = capsys.readouterr()
     assert "finished before: 10 of 10 runs" in again.err

@@ -75,11 +75,13 @@ def price_command(options: argparse.Namespace) -> int:
     with naming(options.spec, out):
         found = plan_price(options.spec, out, options.seeds, epsilons, options.jobs, overrides_of(options), say)
     make(found, options)
-    words = "\n".join(wrapped(f"  - {line}") for line in in_words(found))
+    lines = in_words(found)
+    words = "\n".join(wrapped(f"  - {line}") for line in lines)
     answered(options, found.as_dict(), f"{in_blocks(rows(found))}\n\n{words}")
     warn([PRIVATE, found.added_up()])
     try:
         figure = found.figure()
     except DataError:
         figure = None  # the report says which package is missing
-    return ended(found, *([] if figure is None else [PageSection("price", "Price", [figure])]))
+    figures = [] if figure is None else [figure]
+    return ended(found, PageSection("price", "Price", figures, values={"lines": lines}))
