@@ -203,7 +203,7 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
     """Features [n, ...], mapped from a file that is gone with the process, and targets [n, ...]."""
     kind = type(source).__name__
     batches: Any = getattr(source, "batch_sampler", None)
-    drops = getattr(batches, "drop_last", False) and hasattr(batches.sampler, "__len__")
+    drops = type(batches).__name__ == "BatchSampler" and batches.drop_last and hasattr(batches.sampler, "__len__")
     if drops and (left := len(batches.sampler) % batches.batch_size):
         warnings.warn(
             f"{name}: the loader drops its last {counted(left, 'example')}, which fill no batch, so no run has them; "

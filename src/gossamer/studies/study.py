@@ -321,6 +321,8 @@ class Study(ABC):
             one = missing[outcome.number]
             if outcome.error:
                 self.errors[one.folder] = outcome.error
+            else:
+                self.errors.pop(one.folder, None)
             said = f"failed: {outcome.error}" if outcome.error else self._said(one)
             tell(f"{done} of {len(self.runs)}: {one.setting}, seed {one.seed}: {said} ({outcome.seconds:.1f} s)")
 

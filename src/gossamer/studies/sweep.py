@@ -409,6 +409,13 @@ def plan_sweep(
             raise SpecError(f"--figure: y={axes.y} is no figure of this task{did_you_mean(axes.y, {*known, *COSTS})}")
 
     runs, shared = runs_of(out, first, seeds, jobs, tell, [], {}, look=look)
+    by_title: dict[str, Setting] = {}
+    for one in combinations:
+        if (other := by_title.setdefault(one.title, one)) is not one:
+            raise SpecError(
+                f"--label: {other.name} and {one.name} would both be called {shortened(one.title)}; give names "
+                "that stay apart side by side, such as some without a comma"
+            )
     return Sweep(out, runs, shared, settings=combinations, axes=axes, baseline=baseline)
 
 

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from itertools import count
+from os import terminal_size
 from typing import Any
 
 import pytest
@@ -117,3 +118,29 @@ def test_elsewhere_there_are_plain_lines(
     monkeypatch.setattr(sys, "stderr", Tty() if there else io.StringIO())
     monkeypatch.setenv("TERM", kind)
     assert (progress(lines=lines).bar is not None) == expected
+
+
+def test_it_fits_the_terminal_where_standard_output_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Narrow(Tty):
+        def fileno(self) -> int:
+            return 2
+
+    found = Narrow()
+    monkeypatch.setattr(sys, "stderr", found)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(trackers.os, "get_terminal_size", lambda place: terminal_size((30 if place == 2 else 90, 24)))
+    gs.run(SPEC, progress=trackers.ProgressLine())
+    assert "% [" in found.getvalue()
+    assert max(len(part) for part in found.getvalue().split("\r")) < 30
+
+
+def test_a_run_that_goes_on_says_what_is_left_by_what_it_does_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 50 % to 60 % in 10 s: 40 s are left, whatever the half before took."""
+    terminal, shown, share = opened(monkeypatch), trackers.ProgressLine(), [0.5]
+    clock = iter([0.0, 0.0, 10.0])
+    monkeypatch.setattr(trackers.time, "perf_counter", lambda: next(clock))
+    shown.began(type("Run", (), {"share": property(lambda self: share[0])})())  # type: ignore[arg-type]
+    share[0] = 0.6
+    shown.updated(60)
+    bars = [part.rstrip() for part in terminal.getvalue().split("\r") if "% [" in part]
+    assert [bar.rpartition("] ")[2] for bar in (bars[0], bars[-1])] == ["0 updates", "60 updates, 0:00:40 left"]

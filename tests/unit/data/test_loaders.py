@@ -85,6 +85,23 @@ def test_a_loader_that_drops_its_last_examples_says_how_many() -> None:
     assert len(gs.Data.read(DataLoader(PAIRS, batch_size=10, drop_last=True)).train.labels) == 30
 
 
+class Pairs:
+    """Batches of somebody's own, that know of no sampler."""
+
+    drop_last = True
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 1], [2, 3]])
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_batches_of_somebodys_own_are_taken_as_they_come() -> None:
+    data = gs.Data.read(DataLoader(PAIRS, batch_sampler=Pairs()))  # type: ignore[arg-type]
+    assert np.array_equal(data.train.labels, Y[:4])
+
+
 class Endless(IterableDataset[tuple[Tensor, int]]):
     """Examples without an end."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -371,6 +373,33 @@ def test_weights_that_parameters_alone_make_have_the_gradients_of_single_example
     found = objective.clipped_gradients(model[None], data(), [np.arange(5)], 0.5)
     expected = clipped_sum(module, model, data().features, data().targets, 0.5).total
     assert np.allclose(found.sums[0], expected, rtol=1e-4, atol=1e-6)
+
+
+class SpectralNorm(nn.Module):
+    """A layer of the user's, called as one of torch's hooks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def test_a_users_layer_is_not_taken_for_that_of_torch_with_its_name() -> None:
+    objective = TorchModule(nn.Sequential(SpectralNorm()))
+    model = objective.initial(np.random.default_rng(0))
+    assert objective.clipped_gradients(model[None], data(), [np.arange(5)], 0.5).sums.any()
+
+
+def test_a_package_whose_name_begins_as_torchs_does_says_itself_what_is_wrong() -> None:
+    names: dict[str, type[nn.Module]] = {}
+    code = "class Sized(Module):\n def forward(self, x):\n  raise ValueError('pictures of 224 pixels')"
+    exec(compile(code, f"{Path(torch.__file__).parent}vision/sized.py", "exec"), {"Module": nn.Module}, names)
+    linecache.cache[f"{Path(torch.__file__).parent}vision/sized.py"] = (0, None, code.splitlines(True), "")
+    module = nn.Sequential(nn.Linear(4, 3), names["Sized"]())
+    with pytest.raises(ModelError, match=r"ValueError: pictures of 224 pixels$"):
+        TorchModule(module).plan(data())
 
 
 class Wrong(nn.Module):

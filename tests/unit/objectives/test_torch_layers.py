@@ -117,3 +117,23 @@ def test_a_group_norm_of_one_position_takes_any_strides() -> None:
             stored = found[name]
             assert isinstance(stored, StoredGradients)
             assert torch.allclose(stored.gradients[n], parameter.grad)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (1, 7), (3, 2), (2, 1, 3)])
+@pytest.mark.parametrize("strides", ["of every other number", "of channels last"])
+def test_a_group_norm_takes_arrays_that_are_parts_of_others(shape: tuple[int, ...], strides: str) -> None:
+    """As of ``x[..., 0]``, or of pictures whose channels come last. Expected are gradients of each example alone."""
+    layer, generator = nn.GroupNorm(2, 6).double(), torch.Generator().manual_seed(0)
+    rows = torch.randn(2, 3, 6, *shape, generator=generator, dtype=torch.float64)
+    if strides == "of channels last":
+        parts = rows.movedim(2, -1).contiguous().movedim(-1, 2)
+    else:
+        parts = torch.stack([rows, torch.full_like(rows, torch.nan)], -1)[..., 0]
+    found = RULES[nn.GroupNorm](layer, [LayerCall(*parts)])
+    for n, (inputs, gradients) in enumerate(zip(*rows, strict=True)):
+        layer.zero_grad()
+        (layer(inputs[None]) * gradients[None]).sum().backward()
+        for name, parameter in layer.named_parameters():
+            stored = found[name]
+            assert isinstance(stored, StoredGradients)
+            assert torch.allclose(stored.gradients[n], parameter.grad)

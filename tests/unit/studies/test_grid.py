@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import yaml
@@ -109,6 +111,16 @@ def test_a_text_is_no_list_of_values() -> None:
 def test_numbers_of_runs_that_cannot_be(settings: int, seeds: int, jobs: int) -> None:
     with pytest.raises(SpecError, match=r"at least 1|at most 10,000 runs"):
         check_runs(settings, seeds, jobs)
+
+
+def test_names_with_commas_that_make_one_title_are_refused_before_any_run(tmp_path: Path) -> None:
+    """A report would draw the runs of both as seeds of one setting."""
+    spec = {"algorithm": {"name": "gossip", "nodes": 2}, "stop": {"updates": 4}, "privacy": "none"}
+    grid = {"algorithm.batch_size": [8, 16], "algorithm.learning_rate": [0.1, 0.2]}
+    labels = {"algorithm.batch_size": ["'a, b'", "a"], "algorithm.learning_rate": ["c", "'b, c'"]}
+    with pytest.raises(SpecError, match=r"batch_size=8,.* and .*batch_size=16,.* would both be called 'a, b, c'"):
+        gs.sweep(spec, grid, out=tmp_path / "out", labels=labels)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_name_with_a_comma_stands_in_quotes_that_are_no_part_of_it_and_a_number_is_a_name() -> None:

@@ -20,7 +20,8 @@ from gossamer.experiment.results.results_folder import CHECKPOINT
 from gossamer.experiment.runs import checkpoints
 from gossamer.experiment.runs.checkpoints import Checkpoints
 from gossamer.studies import runs as studied
-from gossamer.studies.sweep import sweep
+from gossamer.studies.runs import workers_of
+from gossamer.studies.sweep import Paper, plan_sweep, sweep
 
 SPEC = """
 algorithm: {name: gossip, nodes: 3, batch_size: 20, updates_per_node: 2}
@@ -89,6 +90,24 @@ def test_what_is_finished_is_not_run_again(spec: Path, whole: Path, monkeypatch:
     assert told == ["finished before: 4 of 4 runs"] * 2  # other names are no reason to release anything again
     assert [one.labels["algorithm.batch_size"] for one in named.article.means] == ["small", "large"]
     sweep(spec, GRID, out=whole, seeds=2)
+
+
+def test_a_run_that_failed_and_is_made_after_all_has_no_error(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: Any, **more: Any) -> None:
+        raise gs.GossamerError("not this time")
+
+    study = plan_sweep(spec, {}, tmp_path, 2, 1, [], Paper(), list[str]().append)
+    with workers_of("processes", 1) as workers:
+        with monkeypatch.context() as patch:
+            patch.setattr(studied, "run", fails)
+            study.make(workers)
+        assert {*study.errors.values()} == {"not this time"}
+        study.make(workers)
+    assert not study.errors
+    assert len(study.finished) == 2
+    assert not any("error" in one for one in json.loads((tmp_path / "sweep.json").read_text())["runs"])
 
 
 def test_a_run_that_is_begun_again_has_its_own_noise_and_is_no_second_release(spec: Path, tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ class ProgressLine(RunProgress):
     def __init__(self) -> None:
         self._run: Watched | None = None
         self._score, self._shown = "", ""
-        self._began = self._next = 0.0
+        self._began = self._next = self._before = 0.0
 
     def began(self, run: Watched) -> None:
         """Begin to draw."""
-        self._run, self._began = run, time.perf_counter()
+        self._run, self._began, self._before = run, time.perf_counter(), run.share
         self.updated(0)
 
     def looked(self, row: Row) -> None:
@@ -120,7 +120,9 @@ class ProgressLine(RunProgress):
         now = time.perf_counter()
         if self._run is not None and now >= self._next:
             share = self._run.share
-            left = f", {timedelta(seconds=round((now - self._began) * (1 - share) / share))} left" if share else ""
+            # What a run that is resumed had done before took none of this time.
+            each = (now - self._began) / (share - self._before) if share > self._before else None
+            left = "" if each is None else f", {timedelta(seconds=round(each * (1 - share)))} left"
             made = counted(updates, "update", form=",")
             self._show(f"{share:4.0%} [{'=' * round(20 * share):20}] {made}{self._score}{left}")
             self._next = now + _EVERY
@@ -131,9 +133,17 @@ class ProgressLine(RunProgress):
         self._run = None
 
     def _show(self, text: str) -> None:
-        text = text[: max(0, shutil.get_terminal_size().columns - 3)]  # a terminal writes ^C behind it
+        text = text[: max(0, _columns() - 3)]  # a terminal writes ^C behind it
         print(f"\r{text:{len(self._shown) + 2}}\r{text}", end="", file=sys.stderr, flush=True)
         self._shown = text
+
+
+def _columns() -> int:
+    """Width of the terminal that is written to, which need not be standard output's."""
+    with suppress(OSError, ValueError, AttributeError):
+        if found := os.get_terminal_size(sys.stderr.fileno()).columns:
+            return found
+    return shutil.get_terminal_size().columns
 
 
 _EVERY = 0.2

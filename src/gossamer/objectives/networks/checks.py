@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+import os
 import sysconfig
 import traceback
 import warnings
@@ -283,7 +284,8 @@ def copied(module: nn.Module) -> nn.Module:
     """
     for name, layer in module.named_modules():
         for each in (layer, *layer._forward_pre_hooks.values()):
-            if (kind := type(each).__name__) in WORDS["remade"] and (layer.training or kind[0] != "_"):
+            kind, torchs = type(each).__name__, type(each).__module__.startswith("torch.nn.utils.")
+            if torchs and kind in WORDS["remade"] and (layer.training or kind[0] != "_"):
                 place = f".{name}".partition(".parametrizations.")[0][1:] or "itself"
                 raise ModelError(f"layer {place!r} has torch's {WORDS['remade'][kind]}")
     try:
@@ -327,7 +329,7 @@ def _described(outputs: Any) -> str:
     return type(outputs).__name__
 
 
-_TORCH, _OURS = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+_TORCH, _OURS = (f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 _INSTALLED = str(Path(torch.__file__).parents[1]), sysconfig.get_path("stdlib")
 _PYTHONS = (AttributeError, NameError, KeyError, ImportError, ArithmeticError)
 """Errors that are Python's own, or say what it would."""

@@ -282,7 +282,7 @@ def _of_group_norm(layer: nn.GroupNorm, call: LayerCall) -> tuple[Tensor, Tensor
     examples, channels, *lengths = call.inputs.shape
     positions, every, groups = math.prod(lengths), examples * channels, layer.num_groups
     # Of one position, torch may take images for such whose channels come last, and read beyond their ends.
-    a, g = (each.reshape(1, every, positions) for each in (call.inputs, call.gradients))
+    a, g = (each.reshape(1, every, positions).contiguous() for each in (call.inputs, call.gradients))
     if call.statistics is None:
         _, mean, scale = torch.native_group_norm(a, None, None, examples, channels, positions, groups, layer.eps)
     else:
