@@ -97,6 +97,15 @@ def test_who_waits_does_not_begin(there: Parties, capsys: pytest.CaptureFixture[
     assert not (there.folder("node-0").path / "store.sqlite").exists()
 
 
+def test_who_has_not_begun_remembers_who_was_removed(there: Parties) -> None:
+    """It has said that it knows, so it takes nothing of that party when it is started again, whoever is there."""
+    there.start("node-0", more=["--rehearse"])
+    until(lambda: there.status("node-0")["state"] == "waiting", "it to rehearse")
+    assert main(["federation", "remove", str(there.federation.folder), "node-2", "--wait", "5"]) == 1
+    assert main(["stop", str(there.folder("node-0").path)]) == 0
+    assert [file.name for file in there.folder("node-0").path.iterdir()] == ["orders"]
+
+
 def test_another_organisers_key(there: Parties, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = Identity.create(tmp_path / "other.key")
     assert main(["federation", "stop", str(there.federation.folder), "--organiser", str(tmp_path / "other.key")]) == 2

@@ -106,7 +106,8 @@ class Orders:
         self.known: dict[str, Order] = {}
         self.said: dict[str, str] = {}
         for order in self._read():
-            self._note(order)
+            if not self._unfit(order):  # another run may have had the folder before
+                self._note(order)
 
     def take(self, order: Order) -> str:
         """Keep an order, on disk; why not, if it is none of this organiser to this run."""

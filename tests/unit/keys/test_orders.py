@@ -49,6 +49,17 @@ def test_what_is_forged_or_of_another_federation_is_not_kept(tmp_path: Path, ord
     assert not (tmp_path / "a").exists()
 
 
+def test_orders_of_another_run_that_had_the_folder_before_are_none(tmp_path: Path) -> None:
+    """They would end this one, and be an offence wherever this node told them."""
+    other = "f" * 32
+    before = Orders(tmp_path / "a", other, ORGANISER.public_key, "a", may_stop=True)
+    before.take(Order.signed(ORGANISER, other, STOP))
+    held = orders(tmp_path, "a", may_stop=True)
+    assert (held.known, held.ends(begun=False)) == ({}, "")
+    held.take(Order.signed(ORGANISER, RUN, f"{REMOVE}c"))
+    assert orders(tmp_path, "a").removed == ["c"]
+
+
 @pytest.mark.parametrize(
     ("may_stop", "begun", "before"), [(None, "", STOPPED), (False, "", ""), (True, STOPPED, STOPPED)]
 )

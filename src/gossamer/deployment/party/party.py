@@ -182,6 +182,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         folder.path / ORDERS, invitation.run, invitation.organiser, invitation.me.name, may_stop, folder.warn
     )
     reporter.obeys(orders.said)
+    folder.keeps.add(ORDERS)  # who has said that it knows one goes by it when it is started again
     there = is_stored(options, folder)
     if there and options.rehearse:
         raise CallerError(f"{folder.path}: the node has begun, so there is nothing to rehearse; leave out --rehearse")

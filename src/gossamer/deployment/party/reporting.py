@@ -206,7 +206,8 @@ class Reporter:
 
     def ends_before(self, why: str) -> None:
         """The node ends before it has begun; a process that comes after this one finds the order in the folder."""
-        self._folder.kept, self._status["finished"] = True, why
+        self._folder.keeps |= {"lock", "node.log", "status.json"}
+        self._status["finished"] = why
         self._folder.warn(f"does not begin, and nothing was charged: {why}")
         self.ended("finished")
 

@@ -65,12 +65,14 @@ class StateFolder:
     ----------
     kept : bool
         Whether a node has begun there, or begins, so that `forget` leaves what is in it.
+    keeps : set of str
+        Names of files that it leaves in any case.
     """
 
     def __init__(self, path: Path, *, echo: bool = False) -> None:
         self.path, self._echo = path, echo
         self._before: set[str] | None = None  # what was there, of a folder that was there
-        self.kept = True
+        self.kept, self.keeps = True, set[str]()
         self._lock: BinaryIO | None = None
         self._who: dict[str, str] = {}
 
@@ -174,7 +176,7 @@ class StateFolder:
         if self._lock is None or self.kept:
             return
         with suppress(OSError):  # the reason why the start failed matters more
-            for name in set(os.listdir(self.path)) - (self._before or set()):
+            for name in set(os.listdir(self.path)) - (self._before or set()) - self.keeps:
                 (self.path / name).unlink(missing_ok=True)
             if self._before is None:
                 self.path.rmdir()

@@ -264,6 +264,17 @@ def test_a_start_that_fails_leaves_nothing(folder: StateFolder) -> None:
     assert not folder.path.exists()
 
 
+def test_an_order_that_the_node_has_said_it_knows_stays(folder: StateFolder) -> None:
+    """A start that is stopped, or rehearses, leaves nothing else; the next one takes nothing of who was removed."""
+    folder.take()
+    folder.publish({"state": "waiting"})
+    folder.write("orders", b"signed")
+    folder.keeps.add("orders")
+    folder.forget()
+    folder.give_back()
+    assert [file.name for file in folder.path.iterdir()] == ["orders"]
+
+
 def test_it_leaves_what_others_put_there(folder: StateFolder) -> None:
     """Such as a service manager, which makes the folder, or a file that was there before."""
     folder.path.mkdir()
