@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -280,9 +280,10 @@ class NodeLoop(Wire):
         self.began = self.clock()
         if self.host.finished:
             self._end(self.host.finished)
-        self._carry_out(self.host.start(self.clock()))
         if why := self.ends():
             self.stop(why)
+        started = self.host.start(self.clock())
+        self._carry_out(_unasked(started) if self.stopping else started)
         while not self.stopping and not self._over():
             self.turn()
 
@@ -293,7 +294,7 @@ class NodeLoop(Wire):
         """
         self.worker.stop()
         if inputs := self._answers():
-            self._carry_out(outcome for outcome in self.host.turn(inputs) if not isinstance(outcome, Request))
+            self._carry_out(_unasked(self.host.turn(inputs)))
         self._note()
 
     def leave(self, reason: str, patience: float = 10.0) -> None:
@@ -465,6 +466,11 @@ class NodeLoop(Wire):
                 self.folder.warn(f"lost the broker, and goes on trying: {self.transport.reason}")
             if connected and self.ended is not None:
                 self.peers.finished(self._reason, self._unacknowledged())  # what was said meanwhile is lost
+
+
+def _unasked(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Outcomes without what is asked of the data side."""
+    return (outcome for outcome in outcomes if not isinstance(outcome, Request))
 
 
 def _busy(states: Mapping[str, PeerState]) -> set[str]:

@@ -225,6 +225,16 @@ class TestAlone:
         assert loop.clock() - began == pytest.approx(300.0, abs=2.0)
 
 
+class TestTheOrganisersEnd:
+    @pytest.mark.parametrize("stopping", ["", "stopped"])
+    def test_a_node_that_is_to_end_as_it_starts_asks_its_data_side_for_nothing(self, loop: Any, stopping: str) -> None:
+        loop.ends, loop.stopping = (lambda: "" if stopping else "removed"), stopping
+        loop.host.outcomes.append([Transmit("b", FRAME), Interrupt(1)])
+        loop.run()
+        assert loop.worker.asked == []
+        assert ("b", b"sealed") in loop.transport.sent
+
+
 class TestTheEnd:
     def run(self, loop: Any, most: float = 1000.0) -> float:
         """Seconds until the loop ends."""
