@@ -37,15 +37,23 @@ def rehearse_command(options: argparse.Namespace) -> int:
     """Show which parties could begin; exit code 1 where one could not, or is off."""
     watch = Watch(options.dir, say, options.wait)
     with watch.transport:
-        watch.look(options.wait, lambda: not any(map(_lacks, watch.statuses().values())))
-        found = {name: _lacks(one) for name, one in watch.statuses().items()}
+        watch.look(options.wait, lambda: not any(_lacking(watch).values()))
+        found = _lacking(watch)
     document = {name: {"ready": not lacks, "lacks": lacks} for name, lacks in found.items()}
     rows = [(name, "no" if lacks else "yes", "; ".join(lacks) or "-") for name, lacks in found.items()]
     return answered(options, document, table([("party", "ready", "what it lacks"), *rows]), int(any(found.values())))
 
 
+def _lacking(watch: Watch) -> dict[str, list[str]]:
+    """Return what parties lack, by name, but for those that were removed."""
+    return {name: _lacks(one) for name, one in watch.statuses().items() if name not in watch.orders.removed}
+
+
 def _lacks(status: Mapping[str, Any]) -> list[str]:
     """Return what a party lacks to begin: by its rehearsal, and as who watches sees it."""
+    if status["state"] in ENDED:
+        why = status.get("finished") or status.get("why")
+        return [f"does not rehearse: it has {status['state']}{f': {why}' if why else '; start it with --rehearse'}"]
     if status["process"] is not None and "rehearsal" not in status:
         return [f"does not rehearse: it is {status['state']}; start it with --rehearse"]
     own = [text for text in status.get("rehearsal", {}).values() if text]
@@ -59,7 +67,7 @@ _REHEARSED = ("process", "reach", "peers")
 def stop_command(options: argparse.Namespace) -> int:
     """Ask all parties to end, and show what they do."""
     found, _ = _ordered(options, STOP)
-    return _told(options, [name for name, one in found.items() if one["state"] not in ENDED], "end")
+    return _told(options, [name for name, one in found.items() if one["state"] not in (*ENDED, "removed")], "end")
 
 
 def remove_command(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from gossamer.deployment.founding.federation_spec import (
 )
 from gossamer.errors import CallerError, SpecError, failing_as
 from gossamer.experiment.preparation.objective import pretrained_file
-from gossamer.experiment.preparation.prepare import servers
+from gossamer.experiment.preparation.prepare import contacts_of, servers
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
@@ -302,10 +302,22 @@ def give_order(folder: Path, what: str, organiser: Identity | None = None) -> No
         if name not in before.sizes or len(left) < 2:
             others = "it serves the others" if name not in before.sizes else "it would leave one party with data"
             raise CallerError(f"{name} cannot be removed, since {others}; `federation stop` ends the run for all")
+        _check_nobody_alone(before, left, name)
     orders.take(Order.signed(signer, before.run, what))
     if papers.has_tls(before.broker) and (folder / papers.ACCESS).exists():
         rules = access_list(before.run, papers.on_broker(before, orders.removed))
         papers.write(folder, {papers.ACCESS: rules.encode()})
+
+
+def _check_nobody_alone(before: Invitation, left: Collection[str], name: str) -> None:
+    """Raise CallerError if a party would lose the last one that it exchanges messages with: it would go on alone."""
+    gone = set(before.sizes) - set(left)
+    for other, contacts in contacts_of(read_text(before.spec), tuple(before.sizes)).items():
+        if other in left and gone.issuperset(contacts):
+            raise CallerError(
+                f"{name} cannot be removed, since {other} would have nobody left to exchange messages with; remove "
+                f"{other} first, or end the run for all by `federation stop`"
+            )
 
 
 def _spec(before: Invitation, parties: Mapping[str, int]) -> str:

@@ -34,7 +34,6 @@ _BY_ITSELF = ("not allowed", "too large", "perhaps too large", "not acknowledged
 _CLOCK = 30.0  # seconds by which clocks may differ
 _PATIENCE = 15.0  # seconds for which nobody is missed at first
 UNHEARD = "not heard"
-_OUT = (*ENDED, "removed")  # states of parties whose part is over
 _KEPT = ("version", "since", "updates", "releases", "planned_releases")
 
 Statuses = dict[str, dict[str, Any]]
@@ -95,7 +94,10 @@ class Watch:
 
     def waits_for(self, order: str) -> list[str]:
         """Parties that have not ended, nor said of an order that they know it, or why they do not follow it."""
-        told = {name: one.get("orders", {}) for name, one in self.statuses().items() if one["state"] not in _OUT}
+        # Who has stopped, or failed, may come back, and takes what comes of a party whose removal it has not heard.
+        over, removed = ENDED if order == STOP else ("finished",), self.orders.removed
+        left = {name: one for name, one in self.statuses().items() if one["state"] not in over and name not in removed}
+        told = {name: one.get("orders", {}) for name, one in left.items()}
         return [name for name, orders in told.items() if not (orders.get(order) if order == STOP else order in orders)]
 
     def statuses(self) -> Statuses:

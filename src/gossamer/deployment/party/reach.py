@@ -408,7 +408,8 @@ class Gathering(Wire):
             Number of bytes of a model.
         """
         states = self.peers.states(self.clock())
-        deaf = {name: self.reach.reason(name) for name in neighbours if not states[name].passed}
+        here = [name for name in neighbours if states[name].state != "removed"]
+        deaf = {name: self.reach.reason(name) for name in here if not states[name].passed}
         heard = {name: f"{name} takes nothing: {why}" for name, why in deaf.items() if states[name].state == "up"}
         free, memory = shutil.disk_usage(self.folder.path).free, available()
         return {

@@ -300,13 +300,7 @@ class Prepared:
         Its children, where the algorithm has it above others, and its parent; without one, its neighbours in the graph,
         if that joins it.
         """
-        cast = self.cast
-        children = tuple(child for child, parent in cast.parents.items() if parent == name)
-        if name in cast.parents:
-            return (*children, cast.parents[name])
-        if name not in cast.joined:
-            return children
-        return (*children, *(cast.joined[number] for number in self.graph.neighbours(cast.joined.index(name))))
+        return _contacts(self.cast, self.graph, name)
 
     def sampling(self, name: str, batch: int) -> BatchSampling:
         """Return the scheme by which node ``name`` draws so many examples."""
@@ -562,7 +556,7 @@ def assemble(
     _check_privacy(spec)
     algorithm = ALGORITHMS[spec.algorithm.name]
     cast = algorithm.cast(spec.algorithm, names)
-    graph = build_graph(cast.topology, len(cast.joined), stream(seed, "topology"), cast.joined, directed=cast.directed)
+    graph = _joining(cast, seed)
     objective, code = objective_of(spec, dataset, memory.module)
     if spec.objective.frozen not in (None, held := objective.frozen or NOTHING_FROZEN):
         raise ModelError(
@@ -585,6 +579,28 @@ def _started(experiment: Experiment, objective: Objective) -> tuple[Experiment, 
     model, settings = read_pretrained(settings, objective.parts, objective.dtype)
     complete = experiment.objective.model_copy(update={"pretrained": settings})
     return experiment.model_copy(update={"objective": complete}), model
+
+
+def contacts_of(experiment: Experiment, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Contacts of all parties, as of `Prepared.contacts`, in a run that is not prepared."""
+    cast = ALGORITHMS[experiment.algorithm.name].cast(experiment.algorithm, names)
+    graph = _joining(cast, public_seed(experiment))
+    return {name: _contacts(cast, graph, name) for name in names}
+
+
+def _joining(cast: Cast, seed: int) -> Graph:
+    """The graph that joins nodes of an algorithm."""
+    joined = cast.joined
+    return build_graph(cast.topology, len(joined), stream(seed, "topology"), joined, directed=cast.directed)
+
+
+def _contacts(cast: Cast, graph: Graph, name: str) -> tuple[str, ...]:
+    children = tuple(child for child, parent in cast.parents.items() if parent == name)
+    if name in cast.parents:
+        return (*children, cast.parents[name])
+    if name not in cast.joined:
+        return children
+    return (*children, *(cast.joined[number] for number in graph.neighbours(cast.joined.index(name))))
 
 
 def servers(experiment: Experiment) -> tuple[str, ...]:

@@ -276,6 +276,19 @@ def test_a_key_of_another_user_is_refused(folder: Path, monkeypatch: pytest.Monk
         reissue(folder, {})
 
 
+def test_nobody_is_removed_without_whom_another_would_go_on_alone(tmp_path: Path) -> None:
+    spec = SPEC.replace("audp", "gossip, topology: ring")
+    found(folder := tmp_path / "f", spec=spec, parties=dict.fromkeys("abcd", 200), broker=BROKER)
+    give_order(folder, f"{REMOVE}a")
+    with pytest.raises(CallerError, match="c cannot be removed, since b would have nobody left to exchange messages"):
+        give_order(folder, f"{REMOVE}c")
+    give_order(folder, f"{REMOVE}b")
+    assert (
+        access_list(read_signed(folder / "federation.yaml").run, ["c", "d", "overview"])
+        == (folder / "broker" / "acl").read_text()
+    )
+
+
 def test_a_party_that_was_removed_is_in_no_access_list_again(tmp_path: Path) -> None:
     """Neither after the order nor after papers that are issued later; the others keep their rules."""
     parties = {**PARTIES, "c": 200}

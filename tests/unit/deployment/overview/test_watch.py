@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.reference.linked_peers import RUN
 
+from gossamer.cli.federation import overview
 from gossamer.cli.federation.overview import _shown
-from gossamer.deployment.overview.watch import _expired, judged
+from gossamer.deployment.overview.watch import Watch, _expired, judged
 from gossamer.deployment.party.health import exposition
 from gossamer.deployment.peers.digest import Digest
 from gossamer.deployment.peers.standing import PeerState
+from gossamer.keys.orders import REMOVE, STOP
 
 NOW = 1.7e9
 Said = dict[str, Any]
@@ -203,3 +209,66 @@ def test_a_certificate_that_cannot_be_read_is_not_said_to_have_expired(tmp_path:
 
 def denied(path: Path, **_: Any) -> None:
     raise PermissionError(13, "Permission denied", str(path))
+
+
+class Listening:
+    """Stands for who watches, with what it has heard."""
+
+    transport = contextlib.nullcontext()
+
+    def __init__(self, removed: list[str], **parties: PeerState) -> None:
+        self.orders = SimpleNamespace(removed=removed, known={REMOVE + name: "" for name in removed})
+        self._peers = SimpleNamespace(states=lambda now: parties)
+        self.folder, self.invitation = Path(), SimpleNamespace(run=RUN)
+        self.transport.connected = True  # type: ignore[attr-defined]
+
+    look, statuses, waits_for = lambda *_: None, Watch.statuses, Watch.waits_for
+
+
+READY: Said = {**WELL, "state": "waiting", "rehearsal": {"peers": "", "disk": "", "memory": ""}}
+
+
+@pytest.mark.parametrize(
+    ("said", "lacks"),
+    [
+        (READY, []),
+        ({**READY, "state": "stopped"}, ["does not rehearse: it has stopped; start it with --rehearse"]),
+        (
+            {**READY, "state": "failed", "why": "the disk is full"},
+            ["does not rehearse: it has failed: the disk is full"],
+        ),
+        (
+            {**READY, "state": "finished", "finished": "stopped by the organiser"},
+            ["does not rehearse: it has finished: stopped by the organiser"],
+        ),
+    ],
+)
+def test_who_has_ended_since_is_not_ready(
+    said: Said, lacks: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = {"time": time.time(), "since": time.time()}
+    heard = Listening(["c"], a=party(READY | now), b=party(said | now), c=party(None, "never heard", 60.0))
+    monkeypatch.setattr(overview, "Watch", lambda *_: heard)
+    code = overview.rehearse_command(argparse.Namespace(dir=Path(), wait=0.0, json=True))
+    ready = {"ready": not lacks, "lacks": lacks}
+    assert json.loads(capsys.readouterr().out) == {"a": {"ready": True, "lacks": []}, "b": ready}
+    assert code == bool(lacks)
+
+
+def test_who_may_come_back_has_to_know_of_a_removal_and_who_was_removed_is_not_waited_for() -> None:
+    knows = {**WELL, "orders": {f"{REMOVE}c": ""}}
+    ended = {name: party({**WELL, "state": name}) for name in ("stopped", "failed", "finished")}
+    heard: Any = Listening(["c"], a=party(knows), c=party({**WELL, "state": "stopped"}), **ended)
+    assert heard.waits_for(f"{REMOVE}c") == ["stopped", "failed"]
+    assert heard.waits_for(STOP) == ["a"]
+
+
+def test_a_party_that_was_removed_before_is_not_asked_to_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = party({**WELL, "state": "finished", "finished": "stopped by the organiser"})
+    heard = Listening(["c"], a=over, c=party(None, "never heard", 60.0))
+    monkeypatch.setattr(overview, "Watch", lambda *_: heard)
+    monkeypatch.setattr(overview, "give_order", lambda *_: None)
+    assert overview.stop_command(argparse.Namespace(dir=Path(), organiser=None, wait=0.0, json=False)) == 0
+    assert "did not end" not in capsys.readouterr().err

@@ -33,6 +33,7 @@ class Peers:
     probed: list[tuple[str, int]] = field(default_factory=list)
     told: str = ""
     rehearses: bool = False
+    removed: set[str] = field(default_factory=set)
 
     def finished(self, reason: str) -> None:
         self.told = reason
@@ -53,6 +54,8 @@ class Peers:
 
     def states(self, now: float) -> dict[str, PeerState]:
         def state(name: str) -> PeerState:
+            if name in self.removed:
+                return PeerState("removed", now - 100.0, False, "", {})
             heard = name in self.said
             passed = heard and name not in self.deaf
             owes = now - 100.0 if heard and not passed else None
@@ -125,6 +128,8 @@ def test_a_rehearsal_begins_nothing_and_says_what_is_lacking(gathering: Any, mon
     assert found["peers"].endswith("; c is not heard")
     assert (found["disk"], found["memory"]) == ("", "it has less memory than 10 models take")
     assert gathering.lacking([], 101)["disk"] == "its disk has less room than 20 models take"
+    gathering.peers.removed = {"c"}
+    assert "c" not in gathering.lacking(["c"], 100)["peers"]
 
 
 def test_it_does_not_begin_with_who_only_rehearses(gathering: Any) -> None:
