@@ -234,8 +234,8 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
         entry |= (then := entry.pop("would_be", None) or {})
         return judge(entry, receipts | {"alone": ", if the noise were secret"}) if then else said
     expect(relation in ("add_or_remove_one", "replace_one") and 0 <= delta < 1, f"no relation, or no delta: {delta}")
-    many = f"person with at most {rows if rows in range(1, 101) else ''} %sexample{'s'[: rows != 1]}"
-    whom = {many % "" + ", all at one node": NODE, many % "held-out ": HELD}.get(unit, unit)
+    many, some = f"person with at most {rows} %sexample{'s'[: rows != 1]}", type(rows) is int and 0 < rows <= 100
+    whom = {many % "" + ", all at one node": NODE, many % "held-out ": HELD}.get(unit, unit) if some else unit
     others, of = [*map(int, joint.groups())] if (joint := SUM.fullmatch(observer)) else [0, 1]
     server, stream, seen = "trusted" in observer, observer.startswith("other units"), WHOEVER if joint else observer
     those = {name: one for name, one in receipts["parties"].items() if (one["unit"] == HELD) == (whom == HELD)}
