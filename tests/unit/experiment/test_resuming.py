@@ -19,6 +19,7 @@ import gossamer as gs
 from gossamer.cli.commands import KINDS
 from gossamer.cli.main import main
 from gossamer.errors import DataError, RunWarning, SpecError
+from gossamer.experiment.preparation import engines
 from gossamer.experiment.preparation.secrets import KeptSecret
 from gossamer.experiment.results.results_folder import CHECKPOINT, ResultsFolder
 from gossamer.experiment.runs import checkpoints, running
@@ -142,6 +143,27 @@ def test_a_run_on_shards_that_was_killed_goes_on_with_any_number_of_them_to_the_
     assert files(out) == files(tmp_path / "whole")
     assert found.summary == whole.summary
     assert found.metrics == whole.metrics
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+def test_what_began_a_population_goes_on_with_it(
+    shards: int | None, killing: Killing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiled loop makes it without shards, and the simulator with them: neither has the other's state."""
+    monkeypatch.setattr(engines, "LEAST", 3)
+    spec = RUNS["none"] | {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}}
+    crew = None if shards is None else Inline(shards)
+    run(spec, tmp_path / "whole", engine=crew)
+    killing.at(2, 3)
+    with pytest.raises(Killed):
+        run(spec, tmp_path / "out", engine=crew)
+    killing.at(math.inf, math.inf)
+    if shards is None:
+        with pytest.warns(RunWarning, match="this run is made in one process: the compiled loop began it"):
+            gs.resume_run(tmp_path / "out", engine=Inline(3))
+    else:
+        resume(tmp_path / "out")
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
 def test_a_run_that_is_killed_at_its_end_ends_once_more(

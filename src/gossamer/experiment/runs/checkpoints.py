@@ -187,6 +187,8 @@ class Origin:
         Whether a trace is written, and whether the caller measures figures of its own.
     ranges : mapping of str to float, or None
         Ranges of columns that were found privately; None before the first event, when they are found anew.
+    compiled : bool
+        Whether the compiled loop makes the run, whose state is another than the simulator's.
     """
 
     gossamer: str
@@ -195,6 +197,7 @@ class Origin:
     traced: bool
     measured: bool
     ranges: Mapping[str, float] | None = None
+    compiled: bool = False
 
 
 @dataclass

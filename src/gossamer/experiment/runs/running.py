@@ -59,7 +59,6 @@ from gossamer.version import __version__
 
 if TYPE_CHECKING:
     from gossamer.objectives.models import Given
-    from gossamer.runtimes.simulator import Simulator
 
 
 def sources_of(prepared: Prepared, plan: Plan, secret: NoiseSecret | None = None, purpose: str = RUN) -> Sources:
@@ -160,13 +159,17 @@ class Run:
     def _make(self, sources: Sources) -> None:
         """Make the simulation and the data sides."""
         compiled, self.engine_line = False, ""
-        if not self.simulated:
+        if self.resumed is not None:
+            compiled = self.resumed.origin.compiled  # which the state is of
+        elif not self.simulated:
             watched, sharded = self.listeners.watch is not None, self.engine is not None
             compiled, self.engine_line = chosen(self.prepared, self.plan, sources, watched, sharded)
         check_memory(self.prepared, compiled)
         self.simulator: Simulator
         self.sides: Any
+        self.compiled = compiled
         if compiled:
+            self._spread(sources, "the compiled loop began it")
             self.simulator = population_of(self.prepared, self.plan, sources, self.private.add)
             self.sides = self.simulator.computer
         else:
@@ -183,12 +186,12 @@ class Run:
                 staleness=prepared.algorithm.figures.staleness,
             )
 
-    def _spread(self, sources: Sources) -> None:
-        """Have shards compute what data sides are asked, if there are some and the run is one for them."""
+    def _spread(self, sources: Sources, why: str | None = None) -> None:
+        """Have shards compute what data sides are asked, if there are some and nothing, such as ``why``, is against."""
         if self.engine is None:
             return
         check_number(self.engine.shards, len(self.prepared.names))
-        if (why := reason_against(self.prepared)) is None:
+        if (why := why or reason_against(self.prepared)) is None:
             self.engine.start(maker_of(self.prepared, self.sides), (sources.noise, sources.samples))
             self.sides.spread = self.engine.compute
         else:
@@ -251,7 +254,7 @@ class Run:
             return NO_KEEPER
         path, listeners = self.folder.path, self.listeners
         traced, measured = listeners.watch is not None, listeners.measure is not None
-        origin = Origin(__version__, spec_digest(path), self.mark, traced, measured, dict(self.ranges))
+        origin = Origin(__version__, spec_digest(path), self.mark, traced, measured, dict(self.ranges), self.compiled)
         return Checkpoints(path, origin, self.parts, math.inf if self.checkpoint is None else self.checkpoint)
 
     def end(self) -> None:
