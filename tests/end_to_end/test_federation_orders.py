@@ -146,6 +146,16 @@ def test_a_party_that_is_off_is_removed_and_comes_back(there: Parties, capsys: p
     assert "node-2  ok     removed " in capsys.readouterr().out
 
 
+def test_an_order_that_nobody_could_be_told_is_given_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LocalFederation.found(experiment(SERVED), folder := tmp_path / "f", "mqtt://127.0.0.1:1")
+    assert main(["federation", "stop", str(folder), "--wait", "0.5"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"the order is given, in {folder / 'orders'}, and told to nobody yet" in line
+    assert (folder / "orders").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -17,6 +17,7 @@ from gossamer.deployment.party.state_folder import ENDED
 from gossamer.files import to_json
 from gossamer.keys.identity import Identity
 from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED
+from gossamer.runtimes.mqtt.transport import BrokerUnreachable
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
 
@@ -73,18 +74,22 @@ def stop_command(options: argparse.Namespace) -> int:
 def remove_command(options: argparse.Namespace) -> int:
     """Have all parties take nothing of one any longer, and show who knows that."""
     _, waits = _ordered(options, REMOVE + options.name)
-    if (acl := options.dir / papers.ACCESS).exists():
-        say(f"{acl} goes to the broker's machine, and the broker reloads it (SIGHUP): connections go on.")
     return _told(options, waits, "say that they know it")
 
 
 def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str]]:
     """Give an order, and show how the parties are then; also who has not answered."""
     give_order(options.dir, what, None if options.organiser is None else Identity.load(options.organiser))
+    if what != STOP and (acl := options.dir / papers.ACCESS).exists():
+        say(f"{acl} goes to the broker's machine, and the broker reloads it (SIGHUP): connections go on.")
     watch = Watch(options.dir, say, options.wait)
-    with watch.transport:
-        watch.look(options.wait, lambda: not watch.waits_for(what))
-        found, waits = watch.statuses(), watch.waits_for(what)
+    try:
+        with watch.transport:
+            watch.look(options.wait, lambda: not watch.waits_for(what))
+            found, waits = watch.statuses(), watch.waits_for(what)
+    except BrokerUnreachable as error:
+        kept = f"the order is given, in {watch.folder / papers.ORDERS}, and told to nobody yet; give it again, or run"
+        raise BrokerUnreachable(f"{error}; {kept} `gossamer federation status {options.dir}`, to tell it") from None
     _shown(argparse.Namespace(json=options.json, watch=False, prometheus=None), found)
     return found, waits
 
