@@ -20,12 +20,16 @@ was charged. Whether the loop clipped, drew batches by coins and added the noise
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.errors import (
@@ -164,7 +168,9 @@ class LoopLedger:
         require_positive(clip=clip)
         require_counts(ahead=ahead)
         self.run, self.clip = run, float(clip)
-        self._plan = (plan,) if isinstance(plan, Releases) else tuple(plan)
+        self._plan = tuple(plan) if isinstance(plan, Sequence) else (plan,)
+        if not all(isinstance(one, Releases) for one in self._plan):
+            raise SpecError(f"a loop's plan is gs.Releases(...) or a list of them, found {plan!r}")
         self._kinds: dict[ReleaseKind, int] = {}
         for one in self._plan:
             self._kinds = added(self._kinds, {one.kind: one.number})
@@ -172,6 +178,7 @@ class LoopLedger:
         self._check(rules)
         self._identity = None if identity is None else Identity.load(identity)
         self._most, self._ahead = ahead, Counter[ReleaseKind]()
+        self._process, self._lock = os.getpid(), Lock()
         self._owned = OwnedData.open(rules, data)
         try:
             self._enter()
@@ -227,18 +234,30 @@ class LoopLedger:
         BudgetSpent
             If no planned release that is left covers it; nothing is written.
         SpecError
-            If the noise multiplier or the rate is out of its range.
+            If the noise multiplier or the rate is out of its range, or another process opened the ledger.
         StorageError
             If it could not be written. Nothing may be drawn for it, and the ledger is closed.
         """
         asked = Releases(1, noise_multiplier, sampling_rate)
-        covering = [one for one in self._plan if one.covers(asked) and self._left(one.kind)]
-        if not covering:
-            raise BudgetSpent(self._refusal(asked))
-        kind = max(covering, key=lambda one: (one.noise_multiplier, -one.sampling_rate)).kind
-        if not self._ahead[kind]:
-            self._charge(kind, min(self._most, self._left(kind)))
-        self._ahead[kind] -= 1
+        with self._alone():
+            covering = [one for one in self._plan if one.covers(asked) and self._left(one.kind)]
+            if not covering:
+                raise BudgetSpent(self._refusal(asked))
+            kind = max(covering, key=lambda one: (one.noise_multiplier, -one.sampling_rate)).kind
+            if not self._ahead[kind]:
+                self._charge(kind, min(self._most, self._left(kind)))
+            self._ahead[kind] -= 1
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have one thread at a time, and no forked copy: what was charged ahead would be used by both."""
+        if os.getpid() != self._process:
+            raise SpecError(
+                f"run {self.run!r}: its ledger was opened by process {self._process}, found process {os.getpid()}, "
+                "forked from it; charge in that one, or open a ledger of another run here"
+            )
+        with self._lock:
+            yield
 
     def _left(self, kind: ReleaseKind) -> int:
         return self._kinds[kind] - self._account.counts.get(kind, 0) + self._ahead[kind]
@@ -256,7 +275,8 @@ class LoopLedger:
         self._ahead[kind] += number
 
     def _refusal(self, asked: Releases) -> str:
-        left = "; ".join(f"{self._left(one.kind):,} of {one.number:,} with {one}" for one in self._plan)
+        counted = (f"{self._left(one.kind):,} of {self._kinds[one.kind]:,} with {one}" for one in self._plan)
+        left = "; ".join(dict.fromkeys(counted))
         delta, relation = self._budget
         then = accountants.epsilon(added(self._kinds, {asked.kind: 1}), delta, relation).epsilon
         before, after = rounded_up(self.epsilon(delta)), rounded_up(then)
@@ -299,7 +319,8 @@ class LoopLedger:
         planned = {"own_loop": [{**kind.describe(), "most": number} for kind, number in self._kinds.items()]}
         card = guarantee_card.GuaranteeCard.of([self.guarantee], planned, __version__, run=self.run, party=party)
         sign = None if signs is None else partial(signs.sign, PURPOSE)
-        text, head, signature = self._receipts.ended(sign, card.digest)
+        with self._alone():
+            text, head, signature = self._receipts.ended(sign, card.digest)
         ended = guarantee_card.ReceiptsHead(**head._asdict(), signature=signature)
         with failing_as(DataError, f"{place}: receipts cannot be written: ", "; name another folder"):
             make_own_folder(place)
@@ -308,7 +329,8 @@ class LoopLedger:
 
     def close(self) -> None:
         """Give the ledger back. Releases that were charged ahead and not used are lost."""
-        self._owned.close()
+        if os.getpid() == self._process:  # a forked process has a connection that is not its own to end
+            self._owned.close()
 
     def __enter__(self) -> Self:
         return self
@@ -325,6 +347,10 @@ class OpacusAccountant:
 
     Opacus calls it in each step after it drew the noise, and before the model takes the step. So what is refused, or
     lost in between, has changed no model.
+
+    A step on the gradients of k batches is charged as k releases, each with 1/sqrt(k) of the noise, of which it is the
+    sum: an example may be in several of the batches, so that a rate k times as large would not cover it. Batches that
+    are computed in parts (``BatchMemoryManager``) are one each.
 
     Parameters
     ----------
@@ -355,8 +381,9 @@ class OpacusAccountant:
         """Hook of an optimizer whose batches are drawn at ``sample_rate``."""
 
         def charged(optimizer: Any) -> None:
-            rate = sample_rate * optimizer.accumulated_iterations
-            self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=rate)
+            batches = optimizer.accumulated_iterations
+            for _ in range(batches):
+                self.step(noise_multiplier=optimizer.noise_multiplier / math.sqrt(batches), sample_rate=sample_rate)
 
         return charged
 

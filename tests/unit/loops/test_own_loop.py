@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,13 @@ def test_what_the_plan_does_not_cover_is_refused_and_nothing_is_written(policy: 
         with pytest.raises(gs.BudgetSpent, match=r"left 6 of 6 .* covers none with noise multiplier 3.9 at rate 1"):
             ledger.charge(3.9)
         assert on_disk(policy)["less/wards"] == (0, 0)
+
+
+def test_a_kind_that_a_plan_lists_twice_is_one(policy: Path) -> None:
+    with gs.LoopLedger(policy, "loop", [PLAN, gs.Releases(2, 4.0)]) as ledger:
+        ledger.charge(4.0)
+        with pytest.raises(gs.BudgetSpent, match=r"plan has left 7 of 8 with noise multiplier 4 at rate 1, and"):
+            ledger.charge(3.0)
 
 
 def test_a_plan_above_the_budget_is_refused_and_nothing_is_written(policy: Path) -> None:
@@ -286,6 +294,39 @@ def test_one_run_in_two_processes_is_refused_to_one(policy: Path) -> None:
             second.charge(4.0)  # which is closed
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_uses_nothing_that_was_charged_ahead(policy: Path) -> None:
+    """Parent and child would use the same four; and what the child closes stays open here."""
+    with gs.LoopLedger(policy, "loop", PLAN, ahead=4) as ledger:
+        ledger.charge(4.0)
+        if not (child := os.fork()):
+            code = 1
+            try:
+                with ledger, pytest.raises(gs.SpecError, match=r"was opened by process .*, forked from it; charge in"):
+                    ledger.charge(4.0)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        for _ in range(5):
+            ledger.charge(4.0)
+    assert on_disk(policy) == {"loop/wards": (6, 6)}
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_threads_of_one_ledger_use_what_was_charged_once(policy: Path, ahead: int) -> None:
+    with gs.LoopLedger(policy, "loop", gs.Releases(60, 40.0), ahead=ahead) as ledger:
+
+        def charge(number: int) -> None:
+            for _ in range(10):
+                ledger.charge(40.0)
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(charge, range(4)))
+        assert ledger.releases == 40
+        assert on_disk(policy)["loop/wards"] == (-(-40 // ahead) * ahead,) * 2
+
+
 def forked(policy: Path, run: str) -> int:
     """A child that charges a run of its own, six times."""
     if child := os.fork():
@@ -325,6 +366,8 @@ def test_processes_do_not_race_for_a_budget(policy: Path) -> None:
         ({"run": ""}, "a run's name has 1 to 100 printable characters"),
         ({"run": "a/b"}, "a run's name has"),
         ({"plan": []}, "one or more releases, found none"),
+        ({"plan": 6}, r"a loop's plan is gs.Releases\(...\) or a list of them, found 6"),
+        ({"plan": [PLAN, 6]}, "or a list of them, found .*, 6"),
         ({"clip": 0.0}, "clip must be a finite number > 0, found 0.0"),
         ({"ahead": 0}, "ahead must be a whole number > 0, found 0"),
         ({"plan": gs.Releases(1, 0.2)}, "line 1, smallest_noise_multiplier: .* noise multipliers of 0.3 and more"),
@@ -358,9 +401,9 @@ def test_the_accountant_of_opacus_charges_each_step(policy: Path) -> None:
     with gs.LoopLedger(policy, "loop", gs.Releases(3, 4.0, 0.25)) as ledger:
         accountant = gs.OpacusAccountant(ledger)
         step(accountant, 0.25, 4.0)
-        step(accountant, 0.125, 4.0, accumulated=2)
+        step(accountant, 0.125, 4.0)
         with pytest.raises(gs.BudgetSpent, match="and that covers none with noise multiplier 4 at rate"):
-            step(accountant, 0.25, 4.0, accumulated=2)
+            step(accountant, 0.5, 4.0)
         assert len(accountant) == 2
         assert accountant.get_epsilon(1e-5) == ledger.guarantee.epsilon
         assert accountant.state_dict() == {}
@@ -368,6 +411,27 @@ def test_the_accountant_of_opacus_charges_each_step(policy: Path) -> None:
         with pytest.raises(gs.BudgetSpent):
             step(accountant, 0.25, 4.0)
     assert on_disk(policy) == {"loop/wards": (3, 3)}
+
+
+def test_a_step_on_several_batches_is_charged_as_a_release_of_each(policy: Path) -> None:
+    """An example may be in two batches and move the sum by two clips, which one release at twice the rate, as Opacus
+    charges it, does not cover: at epsilon 1, P(N > x) - e Q(N > x) of the sum is larger than of that release."""
+    rate, noise = 0.125, 4.0
+
+    def delta(shares: tuple[float, ...]) -> float:
+        x = np.arange(-80.0, 80.0, 1e-3)
+        normal = [np.exp(-(((x - moved) / noise) ** 2) / 2) / (noise * (2 * np.pi) ** 0.5) for moved in range(3)]
+        lost = sum(share * each for share, each in zip(shares, normal, strict=False)) - np.e * normal[0]
+        return float(np.maximum(lost, 0.0).sum() * 1e-3)
+
+    true = delta(((1 - rate) ** 2, 2 * rate * (1 - rate), rate**2))
+    assert true > 2 * delta((1 - 2 * rate, 2 * rate))
+    with gs.LoopLedger(policy, "loop", [gs.Releases(2, noise, 2 * rate), gs.Releases(2, 2.8, rate)]) as ledger:
+        accountant = gs.OpacusAccountant(ledger)
+        step(accountant, rate, noise, accumulated=2)
+        assert len(accountant) == 2
+        with pytest.raises(gs.BudgetSpent, match=r"covers none with noise multiplier 2\.8284"):
+            step(accountant, rate, noise, accumulated=2)
 
 
 @pytest.mark.filterwarnings("ignore")  # Opacus warns of its own random numbers
