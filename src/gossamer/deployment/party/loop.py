@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gossamer.deployment.party.reach import ALONE, REHEARSES, Wire, short
+from gossamer.deployment.party.reach import ALONE, Wire, short
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.deployment.peers.standing import REHEARSES
 from gossamer.errors import GossamerError
 from gossamer.keys.invitations import Invitation, content_of, parse_signed
 from gossamer.protocol.effects import Finish, Record, Reject, Request

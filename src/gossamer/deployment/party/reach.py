@@ -18,6 +18,7 @@ from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.overview import Overview
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
+from gossamer.deployment.peers.standing import REHEARSES
 from gossamer.errors import counted
 from gossamer.experiment.preparation.memory import available
 from gossamer.privacy.masking import Phase
@@ -184,6 +185,7 @@ class PeerReach:
     alone_since: float | None = None
     _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
     _told: set[str] = field(default_factory=set)
+    _rehearse: set[str] = field(default_factory=set)
     _told_alone: str = ""  # what it said that it does while it is alone
     _next_look: float = -math.inf
     _connected_at: float = -math.inf
@@ -194,6 +196,7 @@ class PeerReach:
             return []
         self._next_look = now + 1.0
         states = self.peers.states(now)
+        self._rehearse = {name for name, peer in states.items() if peer.finished == REHEARSES}
         # Who has done its part may leave at any time, so that it is not missed.
         owing = {name for name, link in links.items() if link.owed_since is not None}
         done = {n for n, peer in states.items() if peer.finished and not (peer.state == "up" and n in owing)}
@@ -227,6 +230,10 @@ class PeerReach:
 
     def reason(self, name: str) -> str:
         """Reason why a peer is not reached, as far as is known, or what to look at."""
+        return "it only rehearses; start it without --rehearse" if name in self._rehearse else self.way(name)
+
+    def way(self, name: str) -> str:
+        """The same of the way there."""
         return self.why(name) or (
             f"does the broker, and all on the way to it, pass messages of {self.size} bytes, and is its access list "
             "that of this run?"
@@ -353,8 +360,6 @@ class Wire:
             self.counts["sent"] += 1
 
 
-REHEARSES = "only rehearses"
-"""What a node tells its peers that begins nothing: none of them may begin with it."""
 _DISK, _MEMORY = 20, 10
 """How many times the model's size a store may grow to, and a node needs in memory."""
 
@@ -409,7 +414,7 @@ class Gathering(Wire):
         """
         states = self.peers.states(self.clock())
         here = [name for name in neighbours if states[name].state != "removed"]
-        deaf = {name: self.reach.reason(name) for name in here if not states[name].passed}
+        deaf = {name: self.reach.way(name) for name in here if not states[name].passed}
         heard = {name: f"{name} takes nothing: {why}" for name, why in deaf.items() if states[name].state == "up"}
         free, memory = shutil.disk_usage(self.folder.path).free, available()
         return {

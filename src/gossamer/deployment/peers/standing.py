@@ -139,6 +139,8 @@ def printable(text: str, most: int = _LONGEST_LINE) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
 
+REHEARSES = "only rehearses"
+"""What a node tells its peers that begins nothing: none of them may begin with it."""
 StateName = Literal["never heard", "up", "silent", "gone", "quarantined", "removed"]
 
 
@@ -333,6 +335,8 @@ class Peer:
         if self.standing.quarantined(now):
             seconds = self.standing.until - now
         same = {key: getattr(self, key) for key in ("contact", "finished", "knows", "passed", "version", "digest")}
+        if self.finished == REHEARSES and self.called(now) != "up":  # that is over, and its part has not begun
+            same |= {"finished": "", "passed": False}
         dropped, receipts = dict(self.standing.dropped), self.standing.disbelieved
         owes = None if self.probed_at is None else now - self.probed_at
         return PeerState(self.called(now), seconds, dropped=dropped, receipts=receipts, owes=owes, **same)

@@ -138,6 +138,8 @@ def test_it_does_not_begin_with_who_only_rehearses(gathering: Any) -> None:
     gathering.look = lambda now: gathering.stop("stopped") if now >= 150.0 else None
     gathering.gather(["b"], patience=5.0)
     assert gathering.stopping == "stopped"
+    log = (gathering.folder.path / "node.log").read_text()
+    assert "within 5 s b takes nothing: it only rehearses; start it without --rehearse" in log
 
 
 def test_a_spec_may_have_it_go_ahead_alone(gathering: Any) -> None:

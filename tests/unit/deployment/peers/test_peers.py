@@ -18,7 +18,7 @@ from gossamer.deployment.peers.peers import (
     decode_content,
     encode_content,
 )
-from gossamer.deployment.peers.standing import SparseLog, Standing
+from gossamer.deployment.peers.standing import REHEARSES, SparseLog, Standing
 from gossamer.errors import CallerError, MalformedMessage, SpecError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.messages import Acknowledge, ChunkFrame, decode_frame, encode_frame
@@ -465,6 +465,20 @@ def test_who_exchanged_nothing_is_no_contact() -> None:
     assert {(sender, to) for sender, to, _ in three.carried} == {("a", "b"), ("b", "a")}
     assert three.peers["c"].deadline() is None
     assert three.peers["c"].wake(three.now) == []
+
+
+def test_who_rehearsed_and_does_not_begin_is_missed() -> None:
+    """While it rehearses nobody waits for it; that over it has done no part, and a probe that it answered is old."""
+    pair = joined()
+    pair.peers["a"].finished(REHEARSES)
+    pair.peers["b"]._peers["a"].passed = True
+    pair.wait(3.0)
+    assert (pair.state("a", "b"), pair.peers["b"].states(pair.now)["a"].passed) == (f"up, finished ({REHEARSES})", True)
+    pair.away = {"a"}
+    pair.wait(100.0)
+    after = pair.peers["b"].states(pair.now)["a"]
+    assert (after.finished, after.passed) == ("", False)
+    assert after.state in ("silent", "gone")
 
 
 def test_contacts_are_told_at_once_that_a_node_has_finished_and_why() -> None:
