@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from gossamer.errors import DataError
 from gossamer.objectives.released_scores import FILE, ReleasedScores
-from gossamer.objectives.score_histogram import SIZE, edges
+from gossamer.objectives.score_histogram import BINS, SIZE, edges
 
 PART = {"rows": 100, "noise": 5.0, "values": bytes(8 * SIZE).hex()}
 WHOLE = {"run": "5e" * 16, "of": ["a", "b"], "epsilon": 0.5, "prevalence": None, "edges": edges(None).tolist()}
@@ -34,6 +35,8 @@ def test_a_whole_sum_is_opened(tmp_path: Path) -> None:
         {"epsilon": "much"},
         {"epsilon": [1]},
         {"prevalence": "rare"},
+        {"prevalence": 0, "edges": [-math.inf] * (BINS - 1)},
+        {"prevalence": 1, "edges": [math.inf] * (BINS - 1)},
         {"masked": {"a": {**PART, "noise": 1e300}, "b": PART}},
         {"masked": {"a": {**PART, "noise": 1e154}, "b": {**PART, "noise": 1e154}}},
         {"masked": {"a": {**PART, "rows": "many"}, "b": PART}},
