@@ -254,7 +254,7 @@ class LoopLedger:
         if os.getpid() != self._process:
             raise SpecError(
                 f"run {self.run!r}: its ledger was opened by process {self._process}, found process {os.getpid()}, "
-                "forked from it; charge in that one, or open a ledger of another run here"
+                "forked from it; charge in that one, or fork before a ledger is opened"
             )
         with self._lock:
             yield

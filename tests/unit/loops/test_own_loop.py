@@ -313,6 +313,25 @@ def test_a_forked_process_uses_nothing_that_was_charged_ahead(policy: Path) -> N
     assert on_disk(policy) == {"loop/wards": (6, 6)}
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_process_forked_from_an_open_ledger_opens_none_of_that_file(policy: Path) -> None:
+    """SQLite would take the locks of the parent for its own; once that closes, the log is gone, and what is in it."""
+    with gs.LoopLedger(policy, "loop", PLAN) as ledger:
+        ledger.charge(4.0)
+        if not (child := os.fork()):
+            code = 1
+            try:
+                with pytest.raises(StorageError, match=r"was open when this process was forked from another, .* spawn"):
+                    gs.LoopLedger(policy, "other", PLAN)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    child = forked(policy, "other")  # now it is closed
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert on_disk(policy) == {"loop/wards": (1, 1), "other/wards": (6, 6)}
+
+
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_threads_of_one_ledger_use_what_was_charged_once(policy: Path, ahead: int) -> None:
     with gs.LoopLedger(policy, "loop", gs.Releases(60, 40.0), ahead=ahead) as ledger:

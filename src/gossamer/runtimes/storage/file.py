@@ -125,6 +125,12 @@ class File:
         self, path: Path, layout: Format, header: Mapping[str, str], *, alone: bool, key: bytes | None = None
     ) -> None:
         self.path, self._layout, self._inside = path, layout, False
+        if path != IN_MEMORY and seal.is_inherited(path):
+            # What this process commits would be lost with the log that the other one removes when it closes the file.
+            raise WrongStore(
+                f"{path} was open when this process was forked from another, and what both write would "
+                "be lost; fork before it is opened, or start processes by spawn"
+            )
         with explained(path):
             _make(path)
             rests = seal.enter(path)

@@ -226,13 +226,22 @@ class Seal:
 
 _HERE: Counter[str] = Counter()
 """Connections of this process to each file: whoever else opens and closes a file frees all locks that they have."""
+_BY: dict[str, int] = {}
+"""Process that opened each file last."""
 _ONE_AT_A_TIME = threading.Lock()
+
+
+def is_inherited(path: Path) -> bool:
+    """Whether the process that this one was forked from has it open: SQLite takes its locks for this one's, too."""
+    here = os.path.realpath(path)
+    return _HERE[here] > 0 and _BY.get(here) != os.getpid()
 
 
 def enter(path: Path) -> AtRest:
     """Count a connection of this process that is to be made; return what is found of a file that nobody has open."""
     with _ONE_AT_A_TIME, suppress(OSError):
         _HERE[os.path.realpath(path)] += 1
+        _BY[os.path.realpath(path)] = os.getpid()
         if _HERE[os.path.realpath(path)] == 1 and not _log_of(path).exists():
             said = newest_of(path).read_bytes()
             if said and _OPEN.encode() not in said:
