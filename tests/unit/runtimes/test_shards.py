@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.oracle import specs as oracle
 from tests.reference.local_crew import Inline
+from torch import nn
 
 from gossamer.data.memory import Data
 from gossamer.errors import RunWarning, SpecError
@@ -115,3 +116,11 @@ def test_what_cannot_be_sharded_runs_in_one_process_and_says_why(why: str, tmp_p
 def test_there_are_no_more_shards_than_nodes(shards: Any) -> None:
     with pytest.raises(SpecError, match=f"expected from 1 to 7 shards for 7 nodes, found {shards!r}; correct"):
         run(spec(), secret=SECRET, engine=Inline(shards))
+
+
+def test_a_module_that_no_shard_can_make_is_computed_in_one_process() -> None:
+    small, crew = spec(compute={"rounding": "exact"}), Inline(2)
+    del small["objective"]
+    with pytest.warns(RunWarning, match="this run is made in one process: its module was given from memory"):
+        run(small, secret=SECRET, module=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), engine=crew)
+    assert not crew.asked
