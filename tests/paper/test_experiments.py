@@ -799,10 +799,11 @@ def test_hours_without_a_graphics_card_are_told_beforehand(
     assert [*hours("adp2sgd/figure-2", variants)] == []
 
 
-def test_the_gradient_of_a_full_size_network_is_timed() -> None:
+@pytest.mark.parametrize("network", ["cnn_mapa", "shufflenet"])
+def test_the_gradient_of_a_full_size_network_is_timed(network: str) -> None:
+    """One without and one with group norms."""
     (one, *_) = Study("adp2sgd", "figure-2", full=True).variants({})
-    small = Variant(one.place, {**one.content, "objective": "cnn_mapa"})
-    assert 0 < seconds_each(small) < 10
+    assert 0 < seconds_each(Variant(one.place, {**one.content, "objective": network})) < 10
 
 
 @pytest.mark.slow

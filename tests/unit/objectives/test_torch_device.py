@@ -62,6 +62,16 @@ def test_sums_of_networks_are_the_usual_ones(name: str) -> None:
     assert scores[0].accuracy.tolist() == scores[1].accuracy.tolist()
 
 
+@pytest.mark.parametrize("lengths", [(5,), (5, 3)])
+def test_sums_of_normalised_layers_are_the_usual_ones(lengths: tuple[int, ...]) -> None:
+    """Of one node as well, whose pass keeps the means and deviations that torch has found."""
+    seen = (torch.nn.Conv2d(1, 4, 3), torch.nn.GroupNorm(2, 4), torch.nn.LayerNorm((6, 6)), torch.nn.Flatten())
+    data, module = split((1, 8, 8), 3), torch.nn.Sequential(*seen, torch.nn.Linear(144, 3))
+    usual, device = TorchModule(module, strategy="layers"), DeviceNetwork(CPU, module)
+    given = asked(usual, data, lengths)
+    np.testing.assert_allclose(device.clipped_gradients(*given).sums, usual.clipped_gradients(*given).sums, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.some(4)
 @pytest.mark.parametrize("name", LARGE)

@@ -132,7 +132,7 @@ def _statistics(output: Tensor) -> tuple[Tensor, Tensor] | None:
     made_by: Any = output.grad_fn
     if made_by is None or made_by.name() not in ("NativeGroupNormBackward0", "NativeLayerNormBackward0"):
         return None
-    return made_by._saved_result1, made_by._saved_result2
+    return made_by._saved_result1.detach(), made_by._saved_result2.detach()
 
 
 class VectorisedPass:
