@@ -105,6 +105,20 @@ def test_the_seed_of_reproducible_noise_is_what_it_was_before_there_were_secrets
     assert secret_seed(prepare(parse_spec(SMALL)), noise) == expected
 
 
+@pytest.mark.filterwarnings("ignore:mapa. the run ends")
+def test_a_setting_that_is_gone_changes_no_run() -> None:
+    """MAPA's constants were estimated on ``estimate_on``, by default synthetic examples."""
+    spec = {**SMALL, "algorithm": {"name": "mapa", "nodes": 4, "gradient_sd": 1.0, "smoothness": 1.0, "loss_gap": 1e-3}}
+    prepared = prepare(parse_spec({**spec, "privacy": {"mechanism": "none"}}))
+    noise = plan_run(prepared).noise
+    content = prepared.experiment.model_dump(mode="json", exclude=secrets._UNDECIDING)
+    del content["privacy"]["noise_secret"]
+    content["algorithm"]["estimate_on"] = "synthetic"
+    settings = json.dumps([secrets._deciding(content), list(noise)], sort_keys=True)
+    expected = derive(0, "secret", settings, secrets._digest(secrets._parts(prepared)), secrets.REPRODUCIBLE, "run")
+    assert secret_seed(prepared, noise) == expected
+
+
 # The file
 
 

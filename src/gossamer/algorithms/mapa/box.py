@@ -209,6 +209,7 @@ ALGORITHM = Algorithm(
     plan=whole.plan,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=lambda settings: settings.missing,
+    formerly={"estimate_on": "synthetic"},
     figures=Figures(
         count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice, claims=edge_cloud.claims
     ),
