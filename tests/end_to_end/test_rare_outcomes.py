@@ -210,4 +210,4 @@ def test_a_sweep_names_settings_that_diverged_and_those_that_learnt_nothing(
     grid = ["--grid", "algorithm.learning_rate=1e-9,1000", "--seeds", "1", "--out", "out"]
     assert main(["sweep", "s.yaml", *grid]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "at the beginning, or none: algorithm.learning_rate=1000 (1 of 1). Lower the learning rate or" in said
+    assert "at the beginning, or none: learning rate 1000 (1 of 1). Lower the learning rate or" in said
