@@ -58,9 +58,12 @@ class Section(BaseModel, metaclass=_InWords):
     ----------
     has_own_names : bool
         Whether keys below are names of people's own, which no advice about specs fits.
+    formerly : mapping
+        Keys that are gone, as they were by default: noise that is reproducible is drawn by them, too.
     """
 
     has_own_names: ClassVar[bool] = False
+    formerly: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

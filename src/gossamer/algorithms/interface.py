@@ -235,8 +235,6 @@ class Algorithm(Generic[S]):
     estimates : callable, optional
         settings -> names of constants that they leave out, and that are estimated on synthetic examples before a run
         is planned; by default none.
-    formerly : mapping
-        Settings that are gone, as they were by default: noise that is reproducible is drawn by them, too.
     grows : bool
         Whether nodes may join a run that has begun: no state depends on how many there are.
     figures : Figures
@@ -262,7 +260,6 @@ class Algorithm(Generic[S]):
     clips: Clips[S] = field(default_factory=Clips)
     workload: Callable[[S, Mapping[str, int], int], Workload] = _batches
     estimates: Callable[[S], tuple[str, ...]] = lambda settings: ()
-    formerly: Mapping[str, Any] = field(default_factory=dict)
     grows: bool = False
     figures: Figures = field(default_factory=Figures)
     small_runs: Callable[[S], SmallRuns] = _few

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -82,6 +82,8 @@ class Settings(EdgeSettings):
     staleness : mapping
         Rule for what the server does about stale gradients.
     """
+
+    formerly: ClassVar[Mapping[str, Any]] = {"estimate_on": "synthetic"}
 
     name: Literal["mapa"] = "mapa"
     paper: Literal["testbed"] | None = None
@@ -209,7 +211,6 @@ ALGORITHM = Algorithm(
     plan=whole.plan,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=lambda settings: settings.missing,
-    formerly={"estimate_on": "synthetic"},
     figures=Figures(
         count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice, claims=edge_cloud.claims
     ),

@@ -170,7 +170,7 @@ def secret_seed(
     experiment = prepared.experiment
     content = experiment.model_dump(mode="json", exclude=_UNDECIDING)
     del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
-    content["algorithm"] |= prepared.algorithm.formerly  # settings that are gone change no run either
+    content["algorithm"] |= experiment.algorithm.formerly  # settings that are gone change no run either
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
     parts = _digest(_parts(prepared))
     if secret is None:
