@@ -50,25 +50,22 @@ def words_of(figure: str) -> str:
 
 
 def figures_of(summary: Mapping[str, Any], shared: bool) -> dict[str, float]:
-    """Figures of a finished run, by name: of the run's model where ``shared``, and of nodes' own otherwise."""
+    """Figures of a finished run, by name: of the run's model where ``shared``, and of nodes' own otherwise.
+
+    Those of the run's model have the ends of their 95 % intervals beside them, by ``NAME_low`` and ``NAME_high``.
+    """
     metrics, scores = summary.get("metrics") or {}, summary.get("scores") or {}
     if shared or summary["nodes"] == 1:
-        found = {name: one["value"] for name, one in scores.get("figures", {}).items()}
+        judged = scores.get("figures", {})
+        found = {name: one["value"] for name, one in judged.items()}
+        for name, one in judged.items():
+            found[f"{name}_low"], found[f"{name}_high"] = one.get("interval") or (None, None)
     else:
         found = {"auroc": scores.get("nodes", {}).get("auroc")}
     kind = "mean_model_test_" if shared else "test_"
     found |= {name: metrics.get(kind + name) for name in ("accuracy", "loss")}
     found |= {name: summary.get(name) for name in COSTS} | {"epsilon": summary["privacy"]["guarantee"].get("epsilon")}
     return {name: float(value) for name, value in found.items() if value is not None}
-
-
-def intervals_of(summary: Mapping[str, Any], shared: bool) -> dict[str, float]:
-    """Ends of the 95 % intervals of these figures, by ``NAME_low`` and ``NAME_high``: of the run's model alone."""
-    if not shared and summary["nodes"] > 1:
-        return {}
-    figures = (summary.get("scores") or {}).get("figures", {})
-    found = {name: one["interval"] for name, one in figures.items() if one.get("interval")}
-    return {f"{name}_{end}": at for name, ends in found.items() for end, at in zip(("low", "high"), ends, strict=True)}
 
 
 @dataclass(frozen=True)

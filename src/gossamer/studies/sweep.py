@@ -24,7 +24,6 @@ from gossamer.report.article import (
     Mean,
     against,
     figures_of,
-    intervals_of,
     means_section,
     of_several,
 )
@@ -281,8 +280,7 @@ class Sweep(Study):
         for run in self.finished:
             summary = run.summary()
             about = {"setting": run.setting, **labels[run.setting], "seed": run.seed, "status": summary["status"]}
-            shared = self.shared[run.setting]
-            rows.append(about | figures_of(summary, shared) | intervals_of(summary, shared))
+            rows.append(about | figures_of(summary, self.shared[run.setting]))
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
 

@@ -242,7 +242,7 @@ def judge(entry: Found, receipts: Found) -> Found:  # one entry of a guarantee, 
     those = {name: one for name, one in those.items() if not stream or one["observer"] != "own server"}
     known, plans = PROTECTED.get(seen) == whom and (receipts["key"] or of in (1, len(those))), dict[Any, list[str]]()
     try:
-        if not (promised and delta and those and known):
+        if not (promised and delta and those and known and others < of):
             raise ArithmeticError("no figure, or no unit or observer that is known here")
         for name, party in those.items():
             laws = Counter[Pair]()

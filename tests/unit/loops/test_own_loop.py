@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+from tests.kills import killing
 
 import gossamer as gs
 from gossamer.cli import main
@@ -23,8 +22,6 @@ from gossamer.keys.identity import Identity
 from gossamer.runtimes.storage.file import StorageError
 from gossamer.runtimes.storage.ledger import LedgerFile
 
-ROOT = Path(__file__).resolve().parents[3]
-PROGRAM = ROOT / "tests" / "reference" / "own_loop_kills.py"
 PLAN = gs.Releases(6, noise_multiplier=4.0)
 """Full batches: mu is sqrt(6)/4, and soon found."""
 
@@ -489,19 +486,9 @@ def test_opacus_stops_before_a_step_that_is_refused(policy: Path) -> None:
     assert on_disk(policy) == {"loop/wards": (2, 2)}
 
 
-def kills(folder: Path, rounds: int, seed: int) -> dict[str, int]:
-    places = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, str(PROGRAM), str(folder), str(rounds), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
-
-
 def test_kills_lose_no_charge_that_returned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """20 kills: what was charged is what children were told, and at most one lot of each; and receipts have it all."""
-    found = kills(tmp_path, 20, 1)
+    found, _ = killing("own_loop_kills.py", tmp_path, 20, 1)
     assert found["told"] > 0
     assert found["charged"] == found["told"] + found["lost"]
     assert verified(tmp_path / "out", capsys)[1]["releases"] == found["charged"]
@@ -509,6 +496,6 @@ def test_kills_lose_no_charge_that_returned(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.slow
 def test_fifty_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = kills(tmp_path, 50, 2)
+    found, _ = killing("own_loop_kills.py", tmp_path, 50, 2)
     assert found["lost"] > 0
     assert verified(tmp_path / "out", capsys)[0] == 0

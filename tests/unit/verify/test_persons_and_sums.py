@@ -143,7 +143,7 @@ def test_the_party_with_the_least_noise_decides_on_a_sum(tmp_path: Path) -> None
     assert verdict_of(tmp_path / "a", alone, least * 0.99, **words).startswith("does not follow: epsilon is ")
 
 
-@pytest.mark.parametrize("colluders", [(1, 50), (5, 5), (1, 4), (3, 2), (0, 0)])
+@pytest.mark.parametrize("colluders", [(1, 50), (5, 5), (9, 5), (1, 4), (3, 2), (0, 0)])
 def test_a_sum_is_over_the_parties_whose_receipts_there_are(colluders: tuple[int, int], tmp_path: Path) -> None:
     """Fifty parties would add more noise; and nobody's noise counts where all work together."""
     words = {"unit": HELD_OUT, "observer": of_sum(*colluders)}

@@ -1,4 +1,4 @@
-"""``gossamer federation status`` and ``stop``: how all parties are, in one table, the worst first, and their end."""
+"""``gossamer federation status``, ``rehearse``, ``stop`` and ``remove``: how parties are, and what is asked of them."""
 
 from __future__ import annotations
 
