@@ -16,17 +16,7 @@ from gossamer.errors import SpecError, did_you_mean, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import figure_names
 from gossamer.experiment.specs.folder_names import setting_name
-from gossamer.report.article import (
-    COSTS,
-    SWEEP,
-    Article,
-    Axes,
-    Mean,
-    against,
-    figures_of,
-    means_section,
-    of_several,
-)
+from gossamer.report.article import COSTS, SWEEP, Article, Axes, Mean, against, figures_of, means_section, of_several
 from gossamer.report.drawing import PageSection, needed
 from gossamer.strict_yaml import load_yaml
 from gossamer.studies.runs import Tell
