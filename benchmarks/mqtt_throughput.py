@@ -44,16 +44,9 @@ from gossamer.protocol.messages import CHUNK_OVERHEAD, Message, decode_frame, en
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import TraceStep
+from gossamer.protocol.transports import TransportSettings
 from gossamer.runtimes.host import Arrived, Host, Input, Outcome, Wake
-from gossamer.runtimes.mqtt.broker import (
-    HOST,
-    BrokerAddress,
-    EmbeddedBroker,
-    LocalBroker,
-    Mosquitto,
-    Tls,
-    TransportSettings,
-)
+from gossamer.runtimes.mqtt.broker import HOST, BrokerAddress, EmbeddedBroker, LocalBroker, Mosquitto, Tls
 from gossamer.runtimes.mqtt.certificates import Authority
 from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.runtimes.storage.store import SqliteStore

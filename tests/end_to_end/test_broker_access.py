@@ -17,17 +17,10 @@ from tests.reference.certificates import client, written
 from tests.reference.mqtt_client import HOST, LONG, Client
 
 from gossamer.errors import SpecError
-from gossamer.runtimes.mqtt.broker import (
-    BrokerAddress,
-    Mosquitto,
-    Tls,
-    TransportSettings,
-    access_list,
-    mosquitto_config,
-    topic,
-)
+from gossamer.protocol.transports import BrokerUnreachable, TransportSettings, topic
+from gossamer.runtimes.mqtt.broker import BrokerAddress, Mosquitto, Tls, access_list, mosquitto_config
 from gossamer.runtimes.mqtt.certificates import Authority
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
+from gossamer.runtimes.mqtt.transport import MqttTransport
 
 pytestmark = pytest.mark.slow  # real brokers, which a busy machine keeps waiting
 

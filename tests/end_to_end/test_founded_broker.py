@@ -23,9 +23,10 @@ from tests.reference.reissued import reissue
 from gossamer.deployment.founding.founding import found
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import read_signed
-from gossamer.runtimes.mqtt.broker import BrokerAddress, Mosquitto, Tls, TransportSettings, topic
+from gossamer.protocol.transports import BrokerUnreachable, TransportSettings, topic
+from gossamer.runtimes.mqtt.broker import BrokerAddress, Mosquitto, Tls
 from gossamer.runtimes.mqtt.certificates import Authority
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
+from gossamer.runtimes.mqtt.transport import MqttTransport
 
 pytestmark = [
     pytest.mark.slow,  # real brokers, which a busy machine keeps waiting

@@ -20,16 +20,9 @@ from gossamer.errors import SpecError
 from gossamer.protocol.events import Received
 from gossamer.protocol.messages import Message, decode_frame, encode_frame, message
 from gossamer.protocol.session import Output, Session, SessionSettings, Transmit
-from gossamer.runtimes.mqtt.broker import (
-    BrokerAddress,
-    BrokerFailed,
-    EmbeddedBroker,
-    LocalBroker,
-    Mosquitto,
-    TransportSettings,
-    topic,
-)
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, Datagram, MqttTransport
+from gossamer.protocol.transports import BrokerUnreachable, Datagram, TransportSettings, topic
+from gossamer.runtimes.mqtt.broker import BrokerAddress, BrokerFailed, EmbeddedBroker, LocalBroker, Mosquitto
+from gossamer.runtimes.mqtt.transport import MqttTransport
 from gossamer.vectors import Released
 
 pytestmark = pytest.mark.slow  # real brokers, which a busy machine keeps waiting

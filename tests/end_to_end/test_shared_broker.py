@@ -20,8 +20,9 @@ from tests.reference.mqtt_client import HOST, LONG, Client, talk
 
 from gossamer.deployment.founding.founding import found, join, share
 from gossamer.keys.invitations import read_signed
-from gossamer.runtimes.mqtt.broker import BrokerAddress, LocalBroker, Mosquitto, Tls, TransportSettings, topic
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
+from gossamer.protocol.transports import BrokerUnreachable, TransportSettings, topic
+from gossamer.runtimes.mqtt.broker import BrokerAddress, LocalBroker, Mosquitto, Tls
+from gossamer.runtimes.mqtt.transport import MqttTransport
 
 pytestmark = [
     pytest.mark.slow,  # a real broker, which a busy machine keeps waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from gossamer.runtimes.mqtt.transport import Datagram
+from gossamer.protocol.transports import Datagram
 
 
 @dataclass

@@ -70,7 +70,7 @@ MAY_IMPORT = {
     **dict.fromkeys((f"algorithms/{room}" for room in ROOMS), f"{RELEASED} philox algorithms {CLIENTS}"),
     TABLE: f"errors section algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} philox algorithms",
-    "runtimes/mqtt": "errors extras keys",
+    "runtimes/mqtt": "errors extras protocol keys",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "verify": "",
     "report": "arrays errors extras files version privacy objectives",

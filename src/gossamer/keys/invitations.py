@@ -41,12 +41,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from gossamer.errors import CallerError, SpecError, beginning, failing_as
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.private_files import IdentityError
+from gossamer.protocol.transports import kind_of
 from gossamer.strict_yaml import canonical, dump_texts, load_texts
 
 FORMAT = 1
@@ -147,7 +147,9 @@ class Invitation:
     def __post_init__(self) -> None:
         _check(self.wheel, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
         _check(self.run, "[0-9a-f]{32}", "a run of 32 hexadecimal digits")
-        _check_broker(self.broker)
+        if kind_of(self.broker) is None:
+            found = f"found {self.broker[:80]!r}"
+            raise InvitationError(f"expected a broker such as mqtts://broker.example.org:8883, {found}")
         _check_members((*self.members, *self.watchers), self.invited)
         if any(0xD800 <= ord(letter) < 0xE000 for letter in self.spec):
             raise InvitationError("expected a spec of Unicode text, found half a surrogate pair")
@@ -198,16 +200,6 @@ def _check(text: str | None, pattern: str, what: str) -> None:
     """Raise InvitationError if a text is there, and not of a form."""
     if text is not None and not re.fullmatch(pattern, text):
         raise InvitationError(f"expected {what}, found {text[:80]!r}")
-
-
-def _check_broker(broker: str) -> None:
-    try:
-        parts = urlsplit(broker)
-        fits = parts.scheme in ("mqtt", "mqtts") and bool(parts.hostname) and bool(parts.port)
-    except ValueError:
-        fits = False
-    if not fits or parts.path or parts.query or parts.fragment or "@" in broker:
-        raise InvitationError(f"expected a broker such as mqtts://broker.example.org:8883, found {broker[:80]!r}")
 
 
 def _check_members(members: tuple[Member, ...], invited: str) -> None:

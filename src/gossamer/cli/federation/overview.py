@@ -17,7 +17,7 @@ from gossamer.deployment.party.state_folder import ENDED
 from gossamer.files import to_json
 from gossamer.keys.identity import Identity
 from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable
+from gossamer.protocol.transports import BrokerUnreachable
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
 

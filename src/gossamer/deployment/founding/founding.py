@@ -37,7 +37,7 @@ from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, invite, parse_signed, read_signed
 from gossamer.keys.orders import REMOVE, STOP, Order, Orders
 from gossamer.keys.private_files import read_private
-from gossamer.runtimes.mqtt.broker import access_list
+from gossamer.runtimes.mqtt.broker import access_list, host_and_port
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
 
 VALID = timedelta(days=90)
@@ -422,7 +422,7 @@ def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> Shar
     place = place or out / papers.BROKER
     if not str(place.absolute()).isprintable():
         raise CallerError(f"{str(place)!r}: expected a path that mosquitto.conf can hold, of printable letters")
-    broker = authority.server("broker", [papers.host_and_port(url)[0]])
+    broker = authority.server("broker", [host_and_port(url)[0]])
     members = sum(len(one.members) for one in new.values())
     files = {
         papers.AUTHORITY_KEY: authority.key,

@@ -22,14 +22,16 @@ import shlex
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
 
 from gossamer.errors import CallerError, SpecError
 from gossamer.files import make_own_folder, replaced
 from gossamer.keys.invitations import WATCHER, Invitation, Member
 from gossamer.keys.orders import FILE
 from gossamer.keys.private_files import write_private
-from gossamer.runtimes.mqtt.broker import Tls, access_list, mosquitto_config
+from gossamer.runtimes.mqtt.broker import AUTHORITY as AUTHORITY
+from gossamer.runtimes.mqtt.broker import CERTIFICATE as CERTIFICATE
+from gossamer.runtimes.mqtt.broker import Tls, access_list, host_and_port, mosquitto_config
+from gossamer.runtimes.mqtt.broker import has_tls as has_tls
 from gossamer.runtimes.mqtt.certificates import Authority
 
 ORGANISER_KEY = "organiser.key"
@@ -46,8 +48,6 @@ RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, 
 INVITATION = "invitation.yaml"
 IDENTITY = "identity.key"
 WATCHER_KEY = f"{WATCHER}/{IDENTITY}"
-AUTHORITY = "ca.crt"
-CERTIFICATE = "tls.crt"
 
 _FOR_ITS_READER_ALONE = ("acl",)  # a Mosquitto warns of access lists that others may read
 
@@ -148,11 +148,6 @@ def for_party(member: Member, authority: Authority, until: datetime, place: str,
     return {f"{place}/{AUTHORITY}": authority.certificate, f"{place}/{CERTIFICATE}": certificate}
 
 
-def has_tls(broker: str) -> bool:
-    """Whether the broker at this URL is reached with TLS."""
-    return urlsplit(broker).scheme == "mqtts"
-
-
 def is_loopback(host: str) -> bool:
     """Whether ``host`` is this machine, and cannot be reached from others."""
     try:
@@ -169,11 +164,3 @@ def check_secrecy(broker: str, insecure: bool) -> None:
             f"{broker} is another machine and has no TLS, so anybody on the way may cut parties off and see who talks "
             "to whom; say mqtts://, or --insecure to do it all the same"
         )
-
-
-def host_and_port(broker: str) -> tuple[str, int]:
-    """Host and port of a broker, from an invitation's URL."""
-    parts = urlsplit(broker)
-    assert parts.hostname is not None  # an invitation has been checked
-    assert parts.port is not None
-    return parts.hostname, parts.port

@@ -15,7 +15,7 @@ from typing import Any
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.party.health import CRITICAL, STATES, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
-from gossamer.deployment.party.party import LARGEST_DATAGRAM, broker_address
+from gossamer.deployment.party.party import LARGEST_DATAGRAM
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
 from gossamer.deployment.peers.standing import PeerState
@@ -23,14 +23,13 @@ from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
 from gossamer.keys.orders import REMOVE, STOP, Orders
-from gossamer.runtimes.mqtt.broker import TransportSettings
+from gossamer.protocol.transports import TransportSettings, connection
 from gossamer.runtimes.mqtt.certificates import expiry
-from gossamer.runtimes.mqtt.transport import MqttTransport
 
 _OF_PEERS = ("reach", "peers", "progress", "receipts")
 """Kinds of problems that another party may be the cause of."""
 _BY_ITSELF = ("not allowed", "too large", "perhaps too large", "not acknowledged")
-"""Beginnings of what the broker says to whoever is refused there, as of `MqttTransport.refusal`."""
+"""Beginnings of what the broker says to whoever is refused there, as of `Transport.refusal`."""
 _CLOCK = 30.0  # seconds by which clocks may differ
 _PATIENCE = 15.0  # seconds for which nobody is missed at first
 UNHEARD = "not heard"
@@ -61,7 +60,7 @@ class Watch:
     ----------
     orders : Orders
         The organiser's orders, which are told to all parties.
-    transport : MqttTransport
+    transport : Transport
         Connection to the broker, to be opened before anything else, and closed.
     """
 
@@ -72,12 +71,12 @@ class Watch:
         run, members = self.invitation.run, self.invitation.members
         identity = _identity(place, self.invitation)
         limits = TransportSettings(patience, largest_datagram=LARGEST_DATAGRAM)
-        address = broker_address(place, place / papers.IDENTITY, self.invitation)
-        self.transport = MqttTransport(run, WATCHER, address, limits, say)
+        ends = self.invitation.broker, run, WATCHER, place, place / papers.IDENTITY
+        self.transport = connection(*ends, limits, say)
         names = [member.name for member in members]
         self.orders = Orders(folder / papers.ORDERS, run, self.invitation.organiser)
-        ends = identity, run, WATCHER, members
-        self._peers = Peers(*ends, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
+        who = identity, run, WATCHER, members
+        self._peers = Peers(*who, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
 
     def look(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         """Listen for so many seconds, or until it is done."""

@@ -24,11 +24,11 @@ from gossamer.errors import GossamerError
 from gossamer.keys.invitations import Invitation, content_of, parse_signed
 from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
+from gossamer.protocol.transports import Datagram
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
 from gossamer.runtimes.host import Answer, Arrived, DataSideAnswer, Host, Input, Outcome, Wake
 from gossamer.runtimes.loop import Action, HeldBack, carry_out, interpreter, requests
-from gossamer.runtimes.mqtt.transport import Datagram
 from gossamer.sides.machine import Computer
 
 # Tasks that a node has given its data side, carried out as soon as they can be: as in a simulation where no step takes

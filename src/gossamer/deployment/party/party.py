@@ -10,13 +10,12 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from gossamer.deployment.founding.layout import AUTHORITY, CERTIFICATE, has_tls, host_and_port
+from gossamer.deployment.founding.layout import CERTIFICATE
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.loop import RENEWED, Clock, InvitationWatch, NodeLoop, Tasks, Worker
@@ -39,11 +38,10 @@ from gossamer.keys.invitations import Invitation
 from gossamer.keys.orders import FILE as ORDERS
 from gossamer.keys.orders import Orders
 from gossamer.protocol.session import Link, LinkCounters, counters_of
+from gossamer.protocol.transports import BrokerUnreachable, Transport, TransportSettings, connection
 from gossamer.runtimes.host import Host
-from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
 
-# The way to the broker: its address, the files for TLS, and a connection before anything is charged.
+# The way to the others: a connection before anything is charged.
 
 LARGEST_DATAGRAM = 1 << 20
 """Most bytes that the broker has to take."""
@@ -51,7 +49,7 @@ LARGEST_DATAGRAM = 1 << 20
 
 def connected(
     options: PartyOptions, invitation: Invitation, folder: StateFolder, reporter: Reporter
-) -> MqttTransport | None:
+) -> Transport | None:
     """A connection to the broker; None if an interrupt came before there was one.
 
     Raises
@@ -62,8 +60,8 @@ def connected(
         If a file is missing.
     """
     limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
-    address = broker_address(options.folder, options.key, invitation)
-    transport, stopping = MqttTransport(invitation.run, invitation.me.name, address, limits, folder.warn), list[str]()
+    ends = invitation.broker, invitation.run, invitation.me.name
+    transport, stopping = connection(*ends, options.folder, options.key, limits, folder.warn), list[str]()
 
     def stop(why: str) -> None:
         stopping.append(why)
@@ -72,7 +70,7 @@ def connected(
     try:
         with _stopped_by_signals(stop):
             reporter.connects()
-            folder.say(f"connects to {address}")
+            folder.say(f"connects to {invitation.broker}")
             transport.open()
     except BrokerUnreachable as error:
         if not stopping:
@@ -82,28 +80,6 @@ def connected(
         return transport
     transport.close()
     return None
-
-
-def broker_address(folder: Path, key: Path, invitation: Invitation) -> BrokerAddress:
-    """Address of the broker, with the files for TLS that lie beside the invitation, and the key that they are for.
-
-    Raises
-    ------
-    CallerError
-        If a file is missing.
-    """
-    host, port = host_and_port(invitation.broker)
-    if not has_tls(invitation.broker):
-        return BrokerAddress(host, port)
-    authority, certificate = folder / AUTHORITY, folder / CERTIFICATE
-    missing = [str(file) for file in (authority, certificate) if not file.is_file()]
-    if missing:
-        raise CallerError(
-            f"the broker {invitation.broker} wants TLS, and there is no {' and no '.join(missing)}; put what the "
-            "organiser handed over beside the invitation"
-        )
-    # The certificate is for the party's identity.
-    return BrokerAddress(host, port, Tls(authority, certificate, key))
 
 
 _FINISHED, _STOPPED, _LEFT, _SHORT = "finished", "stopped", "left", "short"

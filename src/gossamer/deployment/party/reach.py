@@ -25,7 +25,7 @@ from gossamer.privacy.masking import Phase
 from gossamer.protocol.messages import Frame
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import Link
-from gossamer.runtimes.mqtt.transport import Datagram, MqttTransport
+from gossamer.protocol.transports import Datagram, Transport
 
 # A broker may pass hellos and drop models: one with another run's access list, with a limit on what it passes, or that
 # acknowledges nothing. So a peer is *reached* when it acknowledges what it was sent, by its session or by the answer to
@@ -305,7 +305,7 @@ class Wire:
     ----------
     peers : Peers
         Sealed channels to the other parties.
-    transport : MqttTransport
+    transport : Transport
         Open.
     folder : StateFolder
         Folder of the log.
@@ -324,7 +324,7 @@ class Wire:
     """
 
     peers: Peers
-    transport: MqttTransport
+    transport: Transport
     folder: StateFolder
     clock: Callable[[], float]
     reach: PeerReach

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -21,13 +20,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
-from gossamer.errors import GossamerError, SpecError
+from gossamer.errors import GossamerError
 from gossamer.extras import install_line
+from gossamer.protocol.transports import topic
 
-# Addresses on a broker: where it is, how long it is waited for, and the topics of a run.
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+# Address of a broker, and the files that its parties have for it.
 
 
 @dataclass(frozen=True)
@@ -55,48 +54,21 @@ class BrokerAddress:
         return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class TransportSettings:
-    """Limits of a transport.
-
-    Attributes
-    ----------
-    connect_timeout : float
-        Seconds without a first connection after which the transport gives up; ``math.inf`` for never. A connection that
-        is lost is waited for without end: brokers are restarted, and networks fail for long.
-    largest_datagram : int
-        Most bytes of one payload, either way.
-    most_incoming, most_outgoing : int
-        Most bytes that wait for the node, and for the broker.
-    """
-
-    connect_timeout: float = 30.0
-    largest_datagram: int = 1 << 20
-    most_incoming: int = 64 << 20
-    most_outgoing: int = 64 << 20
+AUTHORITY, CERTIFICATE = "ca.crt", "tls.crt"
+"""Files beside an invitation: whom the broker's certificate is signed by, and the party's own."""
 
 
-def is_name(text: str) -> bool:
-    """Whether a text can stand in a topic and an access list."""
-    return _NAME.fullmatch(text) is not None
+def has_tls(broker: str) -> bool:
+    """Whether the broker at this URL is reached with TLS."""
+    return urlsplit(broker).scheme == "mqtts"
 
 
-def check_name(name: str, what: str) -> str:
-    """``name``, if it can stand in a topic and an access list.
-
-    Raises
-    ------
-    SpecError
-        If not.
-    """
-    if not is_name(name):
-        raise SpecError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 _ . - that begin with none of _ . -, found {name!r}")
-    return name
-
-
-def topic(run: str, to: str, sender: str) -> str:
-    """Return the topic on which ``sender`` publishes what is for ``to``; either may be ``+``, for all."""
-    return f"gossamer/{run}/to/{to}/from/{sender}"
+def host_and_port(broker: str) -> tuple[str, int]:
+    """Host and port of a broker, from an invitation's URL."""
+    parts = urlsplit(broker)
+    assert parts.hostname is not None  # an invitation has been checked
+    assert parts.port is not None
+    return parts.hostname, parts.port
 
 
 # Configuration of a Mosquitto: its listener, who may connect, and who may publish and read what.

@@ -33,7 +33,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, Self
 
 from gossamer.extras import require
 
@@ -44,8 +45,18 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from gossamer.errors import GossamerError, SpecError
-from gossamer.runtimes.mqtt.broker import BrokerAddress, Tls, TransportSettings, check_name, is_name, topic
+from gossamer.errors import CallerError, SpecError
+from gossamer.protocol.transports import (
+    ITEM_OVERHEAD,
+    BrokerUnreachable,
+    Datagram,
+    Inbox,
+    TransportSettings,
+    check_name,
+    is_name,
+    topic,
+)
+from gossamer.runtimes.mqtt.broker import AUTHORITY, CERTIFICATE, BrokerAddress, Tls, has_tls, host_and_port
 
 _REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
     0x10: "{to} is not connected to the broker, or may receive nothing there",
@@ -60,71 +71,6 @@ _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitt
 _TOPIC = 256  # bytes that MQTT puts around a payload, at most: two names of a node, one of a run
 _TEMPORARY = "Server unavailable"
 _DEFAULTS = TransportSettings()
-
-
-# The boundary between a transport's thread and the node's: a queue with a limit, which makes only the node wait.
-
-ITEM_OVERHEAD = 512
-"""Bytes that a datagram is taken to need besides its payload, so that many empty ones are a limited number too."""
-
-
-class Datagram(NamedTuple):
-    """Bytes that the broker says came from ``sender``. ``ticket`` is the transport's own."""
-
-    sender: str
-    payload: bytes
-    ticket: tuple[int, int] = (0, 0)
-
-
-class Inbox:
-    """Datagrams in order, of at most ``most_bytes`` bytes in all.
-
-    Parameters
-    ----------
-    most_bytes : int
-        Payloads, with `ITEM_OVERHEAD` for each.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._items: deque[Datagram] = deque()
-        self._awake = False
-        self._changed = threading.Condition()
-
-    def put(self, datagram: Datagram) -> bool:
-        """Add a datagram, from any thread, without waiting; whether there was room for it."""
-        size = len(datagram.payload) + ITEM_OVERHEAD
-        with self._changed:
-            if self._bytes + size > self._most_bytes:
-                return False
-            self._bytes += size
-            self._items.append(datagram)
-            self._changed.notify()
-            return True
-
-    def get(self, timeout: float) -> Datagram | None:
-        """The oldest datagram, waiting for one up to ``timeout`` seconds; None after that, or after a `wake`."""
-        until = time.monotonic() + timeout
-        with self._changed:
-            while not self._items and not self._awake and (left := until - time.monotonic()) > 0:
-                self._changed.wait(min(left, threading.TIMEOUT_MAX))
-            self._awake = False
-            if not self._items:
-                return None
-            datagram = self._items.popleft()
-            self._bytes -= len(datagram.payload) + ITEM_OVERHEAD
-            return datagram
-
-    def wake(self) -> None:
-        """Have the `get` that waits, or else the next one, return at once; from any thread."""
-        with self._changed:
-            self._awake = True
-            self._changed.notify()
-
-
-class BrokerUnreachable(GossamerError):
-    """There is no connection to the broker, and it makes no sense to wait for one any longer."""
 
 
 class MqttTransport:
@@ -463,3 +409,26 @@ def _use_tls(client: paho.Client, tls: Tls) -> None:
         )
     except (OSError, ValueError) as error:
         raise SpecError(f"expected certificates and keys in PEM files, found {tls}: {error}") from error
+
+
+def connection(
+    address: str, run: str, node: str, folder: Path, key: Path, settings: TransportSettings, say: Callable[[str], None]
+) -> MqttTransport:
+    """A node's connection to its broker; the files for TLS lie in the folder, and are for the key.
+
+    Raises
+    ------
+    CallerError
+        If a file is missing.
+    """
+    host, port = host_and_port(address)
+    if not has_tls(address):
+        return MqttTransport(run, node, BrokerAddress(host, port), settings, say)
+    authority, certificate = folder / AUTHORITY, folder / CERTIFICATE
+    missing = [str(file) for file in (authority, certificate) if not file.is_file()]
+    if missing:
+        raise CallerError(
+            f"the broker {address} wants TLS, and there is no {' and no '.join(missing)}; put what the "
+            "organiser handed over beside the invitation"
+        )
+    return MqttTransport(run, node, BrokerAddress(host, port, Tls(authority, certificate, key)), settings, say)

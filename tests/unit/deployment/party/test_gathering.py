@@ -18,7 +18,7 @@ from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.store import OlderStore, check_memory
 from gossamer.deployment.peers.peers import LinkCounters, PeerState
 from gossamer.protocol.session import Link, counters_of, forgotten
-from gossamer.runtimes.mqtt.transport import Datagram
+from gossamer.protocol.transports import Datagram
 
 NEW = LinkCounters(0, 0, 0)
 

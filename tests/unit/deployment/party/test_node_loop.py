@@ -21,8 +21,8 @@ from gossamer.protocol.events import Refused
 from gossamer.protocol.messages import Acknowledge
 from gossamer.protocol.node import RoundsMade
 from gossamer.protocol.session import Transmit
+from gossamer.protocol.transports import Datagram
 from gossamer.runtimes.host import Arrived, DataSideAnswer, Wake
-from gossamer.runtimes.mqtt.transport import Datagram
 
 FRAME = Acknowledge(1)
 

@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("paho", reason="needs the extra mqtt")
 
-from gossamer.runtimes.mqtt.broker import BrokerAddress, TransportSettings
-from gossamer.runtimes.mqtt.transport import BrokerUnreachable, MqttTransport
+from gossamer.protocol.transports import BrokerUnreachable, TransportSettings
+from gossamer.runtimes.mqtt.broker import BrokerAddress
+from gossamer.runtimes.mqtt.transport import MqttTransport
 
 
 def test_a_signals_handler_ends_the_wait_at_whatever_moment_it_comes() -> None:
