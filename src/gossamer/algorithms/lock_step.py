@@ -22,7 +22,6 @@ from gossamer.protocol.node import Effects, on
 
 
 @message("lock_step.enough")
-@dataclass(frozen=True)
 class Enough(Message):
     """The sender makes no more rounds, and nobody is to wait for it."""
 

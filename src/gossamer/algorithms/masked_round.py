@@ -38,7 +38,6 @@ UPDATE = -1
 
 
 @message("graph.masking_request")
-@dataclass(frozen=True)
 class MaskingRequest(Message):
     """Request of the server: take ``step`` of the sum of ``round``; ``content`` is a packed message about masks."""
 
@@ -48,7 +47,6 @@ class MaskingRequest(Message):
 
 
 @message("graph.masking_reply")
-@dataclass(frozen=True)
 class MaskingReply(Message):
     """Reply of a member: its message of ``step``, packed; at the step that masks, the masked update itself."""
 
@@ -58,7 +56,6 @@ class MaskingReply(Message):
 
 
 @message("graph.withdrawn")
-@dataclass(frozen=True)
 class Withdrawn(Message):
     """Notice of a member: it takes no further part in the sum of ``round``, because its data side will not."""
 

@@ -29,7 +29,6 @@ MOST_DOUBLINGS = 10
 
 
 @message("sender.waits")
-@dataclass(frozen=True)
 class Probe(Message):
     """Others wait for the receiver. It need not answer: that it was received shows that it is there."""
 

@@ -31,12 +31,11 @@ import math
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, model_validator
 
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import frozen
 from gossamer.section import Section, bare
 from gossamer.vectors import Model, divide_by_roots, square
 
@@ -182,8 +181,7 @@ OneRate = Annotated[float, BeforeValidator(_one_number)]
 """A learning rate without a schedule."""
 
 
-@register("optimizer.memory")
-@dataclass(frozen=True)
+@frozen("optimizer.memory")
 class Memory:
     """Part of a node's state that belongs to its optimizer.
 

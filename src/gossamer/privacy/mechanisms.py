@@ -81,7 +81,7 @@ from gossamer.errors import (
     whole_number,
 )
 from gossamer.privacy.pairs import Full, GaussianFull, L2LaplaceFull, ResponseFull
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import frozen
 from gossamer.protocol.snapshots import kept_whole
 
 
@@ -187,8 +187,7 @@ class Mechanism:
         return {"mechanism": type(self).__name__, **asdict(self)}
 
 
-@register("mechanism.gaussian")
-@dataclass(frozen=True)
+@frozen("mechanism.gaussian")
 class Gaussian(Mechanism):
     """Normal noise of standard deviation ``noise_multiplier * clip`` in every coordinate of the sum.
 
@@ -241,8 +240,7 @@ class Gaussian(Mechanism):
         return size * self.standard_deviation**2
 
 
-@register("mechanism.ball_gaussian")
-@dataclass(frozen=True)
+@frozen("mechanism.ball_gaussian")
 class BallGaussian(Gaussian):
     """Normal noise on a sum that is clipped *as a whole*, to ``clip / 2``: rounds of the kind ``clipped_sum``.
 
@@ -304,8 +302,7 @@ class RadialNoise(Mechanism):
         return self.shape(size) * self.scale
 
 
-@register("mechanism.l2_laplace")
-@dataclass(frozen=True)
+@frozen("mechanism.l2_laplace")
 class L2Laplace(RadialNoise):
     """Noise with density proportional to exp(-epsilon |n|_2 / S): epsilon-DP per full-batch release.
 
@@ -327,8 +324,7 @@ class L2Laplace(RadialNoise):
         return L2LaplaceFull(rows * self.release_epsilon(relation), size)
 
 
-@register("mechanism.laplace")
-@dataclass(frozen=True)
+@frozen("mechanism.laplace")
 class Laplace(Mechanism):
     """Independent Laplace noise of ``scale`` on every coordinate.
 
@@ -353,8 +349,7 @@ class Laplace(Mechanism):
         return 2 * size * self.scale**2
 
 
-@register("mechanism.none")
-@dataclass(frozen=True)
+@frozen("mechanism.none")
 class NoNoise(Mechanism):
     """Nothing is added and nothing is guaranteed."""
 
@@ -380,8 +375,7 @@ class NoNoise(Mechanism):
         return 0.0
 
 
-@register("mechanism.paper_noise")
-@dataclass(frozen=True)
+@frozen("mechanism.paper_noise")
 class PaperNoise(RadialNoise):
     """The noise of MAPA's published experiments, which guarantees nothing: every run with it ends with that.
 
@@ -464,8 +458,7 @@ class BatchSampling:
         return {"sampling": type(self).__name__, **asdict(self)}
 
 
-@register("sampling.poisson")
-@dataclass(frozen=True)
+@frozen("sampling.poisson")
 class Poisson(BatchSampling):
     """Every example is in the batch with probability ``probability``, independently; the batch may be empty."""
 
@@ -515,8 +508,7 @@ class _Sized(BatchSampling):
             raise SpecError(f"a round takes one step for each example of a fixed batch, found {steps} for {drawn}")
 
 
-@register("sampling.fixed_size")
-@dataclass(frozen=True)
+@frozen("sampling.fixed_size")
 class FixedSize(_Sized):
     """``batch_size`` distinct examples of ``dataset_size``, uniformly."""
 
@@ -538,8 +530,7 @@ class FixedSize(_Sized):
         return generator.permutation(drawn)
 
 
-@register("sampling.with_replacement")
-@dataclass(frozen=True)
+@frozen("sampling.with_replacement")
 class WithReplacement(_Sized):
     """``batch_size`` independent draws, each uniform among ``dataset_size`` examples; no accountant knows it.
 

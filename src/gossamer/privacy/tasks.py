@@ -34,14 +34,13 @@ from gossamer.errors import (
     whole_number,
 )
 from gossamer.privacy.mechanisms import BatchSampling, Mechanism, ReleaseKind
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import frozen, register
 from gossamer.vectors import ALL, Confined, Coordinates, Masked, Model, Public, Released
 
 register("coordinates")(Coordinates)
 
 
-@register("query")
-@dataclass(frozen=True)
+@frozen("query")
 class Query:
     """Terms on which a gradient is computed; fixed for a node before the run.
 
@@ -143,8 +142,7 @@ class Gradient(AtModel):
         return (Gradient, self.answer_size, type(self.query.mechanism))
 
 
-@register("task.step_sizes")
-@dataclass(frozen=True)
+@frozen("task.step_sizes")
 class StepSizes:
     """Step sizes within a round: step h = 0, 1, ... has ``initial / (1 + beta (start + stride h)^exponent)``.
 
@@ -175,8 +173,7 @@ class StepSizes:
         return float(self.at(np.zeros((), np.int64)))
 
 
-@register("task.swap")
-@dataclass(frozen=True)
+@frozen("task.swap")
 class Swap:
     """From ``step`` on, counted from 0, a round goes on at ``model`` less what it has done itself."""
 
@@ -193,8 +190,7 @@ UPDATES: Mapping[str, bool] = {"batch": True, "clipped_sum": True, "sequential":
 """The kinds of rounds, and whether a guarantee is proved for them; see `Round`."""
 
 
-@register("task.round")
-@dataclass(frozen=True)
+@frozen("task.round")
 class Round(AtModel):
     """Some local steps, answered with one noisy sum U of their gradients.
 
@@ -332,8 +328,7 @@ REFUSED = Public(np.empty(0, np.uint8))
 """The answer of a data side that will not say what it was asked for; also what comes before the first step."""
 
 
-@register("task.masking_step")
-@dataclass(frozen=True)
+@frozen("task.masking_step")
 class MaskingStep:
     """The agent's message of one step; it takes no time.
 
@@ -384,8 +379,7 @@ def step_of(task: int) -> tuple[int, int] | None:
     return divmod(-1 - task, STEPS) if task < 0 else None
 
 
-@register("task.cohort")
-@dataclass(frozen=True)
+@frozen("task.cohort")
 class Cohort(AtModel):
     """The clients of one sum, drawn by coins that nobody else learns; it takes no time.
 
@@ -426,8 +420,7 @@ class Cohort(AtModel):
         return self.clients
 
 
-@register("task.curated_sum")
-@dataclass(frozen=True)
+@frozen("task.curated_sum")
 class CuratedSum(AtModel):
     """The noisy sum of clients' raw updates, which a curator is asked for; it takes no time.
 
@@ -476,8 +469,7 @@ class CuratedSum(AtModel):
         return tuple(name for name, _ in self.updates)
 
 
-@register("query.local")
-@dataclass(frozen=True)
+@frozen("query.local")
 class LocalQuery:
     """Terms on which an agent makes its update; fixed before the run.
 
@@ -515,8 +507,7 @@ class LocalQuery:
         return self.rate * self.clip
 
 
-@register("query.training")
-@dataclass(frozen=True)
+@frozen("query.training")
 class TrainingQuery:
     """Local training of a client, fixed before the run.
 

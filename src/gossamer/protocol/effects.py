@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from gossamer.protocol.encoding import register, value
+from gossamer.protocol.encoding import value
 from gossamer.protocol.messages import Message
 from gossamer.vectors import Confined, Model, Released, Values
 
@@ -31,8 +31,7 @@ class Effect:
     __slots__ = ()
 
 
-@register("effect.send")
-@value
+@value("effect.send")
 class Send(Effect):
     """Send ``message`` to the node named ``to``."""
 
@@ -40,16 +39,14 @@ class Send(Effect):
     message: Message
 
 
-@register("effect.compute")
-@value
+@value("effect.compute")
 class Compute(Effect):
     """Give ``task`` to the data side, which answers with `Completed` or `Refused`."""
 
     task: Task
 
 
-@register("effect.update")
-@value
+@value("effect.update")
 class Update(Effect):
     """Swap ``model`` into the running round ``task``, which may now take ``until`` steps in all.
 
@@ -62,16 +59,14 @@ class Update(Effect):
     until: int
 
 
-@register("effect.interrupt")
-@value
+@value("effect.interrupt")
 class Interrupt(Effect):
     """Have the running round ``task`` answer now, with the steps done so far; nothing happens if it is not running."""
 
     task: int
 
 
-@register("effect.release")
-@value
+@value("effect.release")
 class Release(Effect):
     """Have the data side add the next noise of the node's stream to ``vector``, a state that the node keeps raw.
 
@@ -108,8 +103,7 @@ Request = Compute | Update | Interrupt | Release
 """Effects for the node's data side."""
 
 
-@register("effect.set_timer")
-@value
+@value("effect.set_timer")
 class SetTimer(Effect):
     """Deliver ``Elapsed(name)`` in ``after`` seconds; replaces a timer of the same name."""
 
@@ -117,16 +111,14 @@ class SetTimer(Effect):
     name: str
 
 
-@register("effect.cancel_timer")
-@value
+@value("effect.cancel_timer")
 class CancelTimer(Effect):
     """Forget the timer ``name``, if it is set."""
 
     name: str
 
 
-@register("effect.record")
-@value
+@value("effect.record")
 class Record(Effect):
     """Write a number to the node's own private log."""
 
@@ -134,8 +126,7 @@ class Record(Effect):
     value: float
 
 
-@register("effect.reject")
-@value
+@value("effect.reject")
 class Reject(Effect):
     """Count what ``sender`` sent as refused, for ``reason``, though this node goes on from it.
 
@@ -146,8 +137,7 @@ class Reject(Effect):
     reason: str
 
 
-@register("effect.finish")
-@value
+@value("effect.finish")
 class Finish(Effect):
     """The node makes no more updates of its own. It goes on answering others."""
 

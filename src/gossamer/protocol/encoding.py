@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import chain
 from typing import Any, TypeVar, dataclass_transform
@@ -51,16 +51,6 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 T = TypeVar("T", bound=type)
 
 
-@dataclass_transform(frozen_default=True)
-def value(cls: T) -> T:
-    """Class decorator: a dataclass with slots, whose instances do not change.
-
-    Types hold it to that, and nothing else does: to make a frozen one takes three times as long, and a run makes some
-    at each of its steps.
-    """
-    return dataclass(slots=True)(cls)  # type: ignore[return-value]
-
-
 def register(name: str) -> Callable[[T], T]:
     """Class decorator: let instances of a dataclass be encoded under ``name``.
 
@@ -80,6 +70,38 @@ def register(name: str) -> Callable[[T], T]:
         return cls
 
     return add
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(name: str) -> Callable[[T], T]:
+    """Class decorator: make a frozen dataclass of what is none yet, and `register` it.
+
+    Raises
+    ------
+    TypeError
+        As for `register`.
+    """
+    return lambda cls: register(name)(as_frozen(cls))
+
+
+def as_frozen(cls: T) -> T:
+    """``cls`` as a frozen dataclass; what is a dataclass already stays as it is."""
+    return cls if "__dataclass_fields__" in vars(cls) else dataclass(frozen=True)(cls)  # type: ignore[return-value]
+
+
+@dataclass_transform(frozen_default=True)
+def value(name: str) -> Callable[[T], T]:
+    """Class decorator: `register` a dataclass with slots, whose instances do not change.
+
+    Types hold it to that, and nothing else does: to make a frozen one takes three times as long, and a run makes some
+    at each of its steps.
+
+    Raises
+    ------
+    TypeError
+        As for `register`.
+    """
+    return lambda cls: register(name)(dataclass(slots=True)(cls))  # type: ignore[return-value]
 
 
 def name_of(cls: type) -> str:

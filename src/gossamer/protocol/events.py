@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.protocol.encoding import register, value
+from gossamer.protocol.encoding import value
 from gossamer.protocol.messages import Message
 from gossamer.vectors import Confined, Masked, Public, Released
 
@@ -13,14 +13,12 @@ class Event:
     __slots__ = ()
 
 
-@register("event.started")
-@value
+@value("event.started")
 class Started(Event):
     """The run begins. Always a node's first event."""
 
 
-@register("event.resumed")
-@value
+@value("event.resumed")
 class Resumed(Event):
     """The node is back with the state it had; its open computations and timers are gone.
 
@@ -30,8 +28,7 @@ class Resumed(Event):
     downtime: float
 
 
-@register("event.received")
-@value
+@value("event.received")
 class Received(Event):
     """A message arrived, exactly once."""
 
@@ -39,8 +36,7 @@ class Received(Event):
     message: Message
 
 
-@register("event.counted")
-@value
+@value("event.counted")
 class Counted(Event):
     """All nodes together have made ``updates`` updates.
 
@@ -50,8 +46,7 @@ class Counted(Event):
     updates: int
 
 
-@register("event.completed")
-@value
+@value("event.completed")
 class Completed(Event):
     """The data side answers task ``id`` with a vector that has a receipt; ``steps`` local steps were done."""
 
@@ -60,8 +55,7 @@ class Completed(Event):
     steps: int
 
 
-@register("event.answered")
-@value
+@value("event.answered")
 class Answered(Event):
     """The data side answers task ``id`` with a vector that has no receipt and is for the node's unit alone.
 
@@ -72,8 +66,7 @@ class Answered(Event):
     vector: Confined | Masked | Public
 
 
-@register("event.refused")
-@value
+@value("event.refused")
 class Refused(Event):
     """The ledger does not cover task ``id``; nothing was computed. ``spent`` releases were charged before."""
 
@@ -81,24 +74,21 @@ class Refused(Event):
     spent: int
 
 
-@register("event.elapsed")
-@value
+@value("event.elapsed")
 class Elapsed(Event):
     """A timer that the node set ran out."""
 
     timer: str
 
 
-@register("event.peer_up")
-@value
+@value("event.peer_up")
 class PeerUp(Event):
     """A peer that was down can be reached again."""
 
     peer: str
 
 
-@register("event.peer_down")
-@value
+@value("event.peer_down")
 class PeerDown(Event):
     """A peer has been silent for too long, or is known to be gone; what was sent to it may arrive late or never."""
 
@@ -106,8 +96,7 @@ class PeerDown(Event):
     reason: str
 
 
-@register("event.stop")
-@value
+@value("event.stop")
 class Stop(Event):
     """Someone outside ends the run."""
 

@@ -46,8 +46,9 @@ _SIZES: dict[type[Message], int] = {}
 """Bytes of a message without its fields."""
 
 
+@typing.dataclass_transform(frozen_default=True)
 def message(name: str) -> Callable[[M], M]:
-    """Class decorator: register a frozen dataclass as a message under ``name``.
+    """Class decorator: register a frozen dataclass, or what becomes one by this, as a message under ``name``.
 
     Raises
     ------
@@ -57,6 +58,7 @@ def message(name: str) -> Callable[[M], M]:
     """
 
     def add(cls: M) -> M:
+        cls = encoding.as_frozen(cls)
         hints = typing.get_type_hints(cls)
         schema = tuple((field.name, _members(hints[field.name])) for field in fields(cls))  # type: ignore[arg-type]
         for field, members in schema:

@@ -15,15 +15,14 @@ from typing import BinaryIO
 
 from gossamer.errors import CallerError, MalformedMessage
 from gossamer.protocol.effects import Effect
-from gossamer.protocol.encoding import decode, encode, register
+from gossamer.protocol.encoding import decode, encode, frozen
 from gossamer.protocol.events import Event
 from gossamer.protocol.node import Node
 
 _LENGTH = struct.Struct("<I")
 
 
-@register("trace.step")
-@dataclass(frozen=True)
+@frozen("trace.step")
 class TraceStep:
     """At ``now`` (seconds), ``node`` saw ``event`` and answered with ``effects``."""
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, PeerError
 from gossamer.protocol.effects import CancelTimer, Finish, Record, Reject, Request, Send, SetTimer
-from gossamer.protocol.encoding import Buffer, decode, encode_pieces, register, size_of
+from gossamer.protocol.encoding import Buffer, decode, encode_pieces, frozen, register, size_of
 from gossamer.protocol.events import Answered, Completed, Elapsed, Event, Refused, Resumed, Started, Stop
 from gossamer.protocol.messages import Frame, is_confined
 from gossamer.protocol.node import Node, restore_state, state_of
@@ -41,22 +41,19 @@ Answer = Completed | Answered | Refused
 # What comes in
 
 
-@register("host.begin")
-@dataclass(frozen=True)
+@frozen("host.begin")
 class Begin:
     """The run begins."""
 
 
-@register("host.resume")
-@dataclass(frozen=True)
+@frozen("host.resume")
 class Resume:
     """The host is there again after ``downtime`` seconds; open tasks are lost."""
 
     downtime: float
 
 
-@register("host.arrived")
-@dataclass(frozen=True)
+@frozen("host.arrived")
 class Arrived:
     """A frame of ``sender``, whose identity is known."""
 
@@ -64,22 +61,19 @@ class Arrived:
     frame: Frame
 
 
-@register("host.answer")
-@dataclass(frozen=True)
+@frozen("host.answer")
 class DataSideAnswer:
     """The data side's answer to an open task."""
 
     event: Answer
 
 
-@register("host.wake")
-@dataclass(frozen=True)
+@frozen("host.wake")
 class Wake:
     """Time has passed."""
 
 
-@register("host.end")
-@dataclass(frozen=True)
+@frozen("host.end")
 class End:
     """Someone outside ends the run."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -44,7 +44,6 @@ SIZE = 11
 
 
 @message("contract.stranger")
-@dataclass(frozen=True)
 class Stranger(Message):
     """A message that no algorithm knows."""
 

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import types
 import typing
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields, make_dataclass
 from typing import Any, Optional
 
 import numpy as np
@@ -112,11 +112,18 @@ def test_schema_refuses_what_no_peer_would_decode() -> None:
     assert decode_message(encode_message(full(*range(64)))) == full(*range(64))
 
 
-def test_schema_refuses_a_class_that_forgot_dataclass() -> None:
-    with pytest.raises(TypeError, match="dataclass"):
+def test_a_message_is_a_frozen_dataclass_without_saying_so() -> None:
+    @message("test.messages.brief")
+    class Brief(Message):
+        number: int
 
-        @message("test.messages.forgetful")
-        class Forgetful(Message):
+    assert decode_message(encode_message(Brief(3))) == Brief(3)
+    with pytest.raises(FrozenInstanceError):
+        Brief(3).number = 4  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"Leaky\.loss: a message carries int"):
+
+        @message("test.messages.loss")
+        class Leaky(Message):
             loss: float
 
 

@@ -36,7 +36,7 @@ from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import frozen
 from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
@@ -44,7 +44,6 @@ from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate
 
 
 @message("ring.chunk")
-@dataclass(frozen=True)
 class Chunk(Message):
     """Part that the ring passes on in ``step`` of ``attempt`` at ``round``."""
 
@@ -55,7 +54,6 @@ class Chunk(Message):
 
 
 @message("ring.alive")
-@dataclass(frozen=True)
 class Alive(Message):
     """A census: the sender is in ``round`` and misses a chunk."""
 
@@ -63,13 +61,11 @@ class Alive(Message):
 
 
 @message("ring.enough")
-@dataclass(frozen=True)
 class Enough(Message):
     """The sender makes no more updates, so no round that waits for its vector will end."""
 
 
 @message("ring.roster")
-@dataclass(frozen=True)
 class Roster(Message):
     """Members (node numbers) from ``attempt`` at ``round`` on."""
 
@@ -79,7 +75,6 @@ class Roster(Message):
 
 
 @message("ring.average")
-@dataclass(frozen=True)
 class Average(Message):
     """The outcome of ``round``, for a member that misses only that, and who goes on from there, at which attempt."""
 
@@ -90,13 +85,11 @@ class Average(Message):
 
 
 @message("ring.join")
-@dataclass(frozen=True)
 class Join(Message):
     """The sender was left out and is ready for the next round."""
 
 
 @message("ring.welcome")
-@dataclass(frozen=True)
 class Welcome(Message):
     """The receiver is a member from ``attempt`` at ``round`` on, and ``model`` is where that round starts."""
 
@@ -112,8 +105,7 @@ def check_when(sender: str, what: Chunk | Roster | Average | Welcome) -> None:
     check_count(sender, "attempt", what.attempt)
 
 
-@register("ring.reduction")
-@dataclass(frozen=True)
+@frozen("ring.reduction")
 class Reduction:
     """One member's side of an all-reduce under way.
 

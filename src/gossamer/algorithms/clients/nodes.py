@@ -34,7 +34,6 @@ SERVER = "server"
 
 
 @message("client.fetch")
-@dataclass(frozen=True)
 class Fetch(Message):
     """The sender is there, and wants a model, as its ``request``: the newest, or one to train from once it is drawn."""
 
@@ -42,7 +41,6 @@ class Fetch(Message):
 
 
 @message("client.newest")
-@dataclass(frozen=True)
 class Newest(Message):
     """The model after ``version`` steps of the server."""
 
@@ -52,7 +50,6 @@ class Newest(Message):
 
 
 @message("client.newest_at_clip")
-@dataclass(frozen=True)
 class NewestAtClip(Message):
     """`Newest`, and the logarithm [1] of the clip to use for the update from this model."""
 
@@ -63,7 +60,6 @@ class NewestAtClip(Message):
 
 
 @message("client.push")
-@dataclass(frozen=True)
 class Push(Message):
     """The update of a local training from the model of ``version``; it asks for a model too.
 
@@ -76,13 +72,11 @@ class Push(Message):
 
 
 @message("client.leave")
-@dataclass(frozen=True)
 class Leave(Message):
     """The sender makes no more updates."""
 
 
 @message("client.halt")
-@dataclass(frozen=True)
 class Halt(Message):
     """The run is over, and this is its model, after ``version`` steps of the server."""
 

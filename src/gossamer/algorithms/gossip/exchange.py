@@ -21,7 +21,7 @@ from typing import Any
 
 from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
-from gossamer.protocol.encoding import register, value
+from gossamer.protocol.encoding import value
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.vectors import Model, Public, Released, moved, parted, stepped
 
@@ -42,8 +42,7 @@ PATIENCE = 10
 """Updates of a node's own after which it sets apart what it promised to a peer that was reported down."""
 
 
-@register("gossip.promise")
-@value
+@value("gossip.promise")
 class Promise:
     """The part of a node that an exchange under way may take.
 
@@ -168,7 +167,6 @@ def without(model: Model, promises: Sequence[Promise], promise: Promise) -> Mode
 
 
 @message("gossip.offer_share")
-@dataclass(frozen=True)
 class Offer(Message):
     """The asker's free model, as it is now, and the share that it promises of `WHOLE`; at most a half."""
 
@@ -178,7 +176,6 @@ class Offer(Message):
 
 
 @message("gossip.answer_share")
-@dataclass(frozen=True)
 class Answer(Message):
     """The free model of the node that was asked, just before it moved, and the share that it moved."""
 

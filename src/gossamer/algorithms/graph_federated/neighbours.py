@@ -11,13 +11,12 @@ import numpy as np
 
 from gossamer.algorithms.context import Context
 from gossamer.errors import PeerError
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import frozen
 from gossamer.protocol.messages import Message, message
 from gossamer.vectors import Blank, Model, Public, Released, Vector
 
 
 @message("graph.combine")
-@dataclass(frozen=True)
 class Combine(Message):
     """M: the sender's model of ``round``, with noise."""
 
@@ -26,7 +25,6 @@ class Combine(Message):
 
 
 @message("graph.average")
-@dataclass(frozen=True)
 class Average(Message):
     """Model that the sender has in round ``round`` of averaging at the end."""
 
@@ -35,7 +33,6 @@ class Average(Message):
 
 
 @message("graph.leaving")
-@dataclass(frozen=True)
 class Leaving(Message):
     """The sender makes no more rounds; its newest model is its last."""
 
@@ -103,8 +100,7 @@ def shortened(vector: V, most: float) -> V:
     return scaled
 
 
-@register("graph.newest")
-@dataclass(frozen=True)
+@frozen("graph.newest")
 class Newest:
     """The newest model of a neighbour, of ``round`` (-1: the initial one), and the one before."""
 

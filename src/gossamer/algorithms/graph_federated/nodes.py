@@ -34,7 +34,6 @@ from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
 
 
 @message("graph.assignment")
-@dataclass(frozen=True)
 class Assignment(Message):
     """Request of the server: make an update at ``model`` for ``round``."""
 
@@ -43,7 +42,6 @@ class Assignment(Message):
 
 
 @message("graph.contribution")
-@dataclass(frozen=True)
 class Contribution(Message):
     """Reply of an agent: its update of ``round``, w_E - w_0."""
 
@@ -52,7 +50,6 @@ class Contribution(Message):
 
 
 @message("graph.declined")
-@dataclass(frozen=True)
 class Declined(Message):
     """Reply of an agent: there will be no update, of this round or later ones."""
 
@@ -62,7 +59,6 @@ REASONS = ("quota", "budget", "deadline", "diverged", "stopped")
 
 
 @message("graph.over")
-@dataclass(frozen=True)
 class Over(Message):
     """Notice of the server: the run is over, for one of the `REASONS`; ``model`` is what it ends with."""
 

@@ -35,7 +35,6 @@ def holds(held: int, ahead: int, j: int) -> bool:
 
 
 @message("increasing.round_update")
-@dataclass(frozen=True)
 class RoundUpdate(Message):
     """Update that the sender made in ``round``: the global model is to be moved by -``step``, which is eta_i U.
 
@@ -50,7 +49,6 @@ class RoundUpdate(Message):
 
 
 @message("increasing.global_model")
-@dataclass(frozen=True)
 class GlobalModel(Message):
     """The broadcast (v, k): the model holds all rounds below ``k``.
 
@@ -64,19 +62,16 @@ class GlobalModel(Message):
 
 
 @message("increasing.join")
-@dataclass(frozen=True)
 class Join(Message):
     """The sender is back and wants the newest model."""
 
 
 @message("increasing.alone")
-@dataclass(frozen=True)
 class Alone(Message):
     """Nobody is below the sender, an aggregator, but who left or is away: it is not to be waited for."""
 
 
 @message("increasing.leave")
-@dataclass(frozen=True)
 class Leave(Message):
     """The sender makes no more rounds from ``round`` on."""
 
@@ -84,7 +79,6 @@ class Leave(Message):
 
 
 @message("increasing.halt")
-@dataclass(frozen=True)
 class Halt(Message):
     """The run is over, and this is its model."""
 

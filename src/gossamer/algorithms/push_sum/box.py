@@ -71,7 +71,6 @@ class Settings(LearnerSettings):
 
 
 @message("push_sum.share")
-@dataclass(frozen=True)
 class Share(Message):
     """A part of the sender's weight, with its model, in a step; without weight it says that no more comes of it."""
 

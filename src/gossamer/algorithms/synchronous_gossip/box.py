@@ -99,7 +99,6 @@ class Settings(LearnerSettings):
 
 
 @message("synchronous_gossip.iterate")
-@dataclass(frozen=True)
 class Iterate(Message):
     """The sender's vector in a gossip step; ``step`` counts those of all rounds, from 0."""
 

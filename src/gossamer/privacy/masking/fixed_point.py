@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import PeerError, SpecError, real_number
-from gossamer.protocol.encoding import register
+from gossamer.protocol.encoding import frozen
 
 # Group of a masked sum: what all its members agree on before the first message.
 
@@ -52,8 +52,7 @@ class Phase(IntEnum):
     DONE = 5
 
 
-@register("masking.group")
-@dataclass(frozen=True)
+@frozen("masking.group")
 class Group:
     """The public parameters of a masked sum; the same for every agent and the server.
 

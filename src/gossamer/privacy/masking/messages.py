@@ -31,7 +31,7 @@ from gossamer.keys.identity import PublicKey
 from gossamer.privacy.masking.fixed_point import MOST_AGENTS, Group, Phase
 from gossamer.privacy.masking.keys import KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES, check_point
 from gossamer.protocol import encoding
-from gossamer.protocol.encoding import encode, register
+from gossamer.protocol.encoding import encode, frozen
 from gossamer.vectors import Blank, Masked, Public
 
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
@@ -76,8 +76,7 @@ class AgentMessage(MaskingMessage):
         _require(_is_agent(self.agent), f"expected an agent's number from 1, found {self.agent!r}")
 
 
-@register("masking.keys")
-@dataclass(frozen=True)
+@frozen("masking.keys")
 class Announcement(AgentMessage):
     """The public keys of an agent for one sum, and what its vector will be computed from.
 
@@ -117,8 +116,7 @@ class Announcement(AgentMessage):
         return encode(("gossamer masking announcement", group, replace(self, signature=b"")))
 
 
-@register("masking.roster")
-@dataclass(frozen=True)
+@frozen("masking.roster")
 class AgentRoster(MaskingMessage):
     """The announcements of all agents that take part, in the order of their numbers."""
 
@@ -156,8 +154,7 @@ class _Sealed(AgentMessage):
         _require(self.agent not in self.shares, "expected shares of others only")
 
 
-@register("masking.committed_shares")
-@dataclass(frozen=True)
+@frozen("masking.committed_shares")
 class EncryptedShares(_Sealed):
     """Shares of the secrets of ``agent``, encrypted for each receiver: ``shares`` by receiver.
 
@@ -176,14 +173,12 @@ class EncryptedShares(_Sealed):
         _require(set(self.commitments) == {self.agent, *self.shares}, "expected commitments to the shares of all")
 
 
-@register("masking.delivered_shares")
-@dataclass(frozen=True)
+@frozen("masking.delivered_shares")
 class DeliveredShares(_Sealed):
     """Shares for ``agent``, by the agent whose secrets they are of."""
 
 
-@register("masking.vector")
-@dataclass(frozen=True)
+@frozen("masking.vector")
 class MaskedVector(AgentMessage):
     """The vector of ``agent`` under its masks: integers [group.length] of the group's dtype."""
 
@@ -194,8 +189,7 @@ class MaskedVector(AgentMessage):
         _require(type(self.values) is Masked, f"expected a Masked vector, found {type(self.values).__name__}")
 
 
-@register("masking.survivors")
-@dataclass(frozen=True)
+@frozen("masking.survivors")
 class Survivors(MaskingMessage):
     """Agents whose vectors the server says have arrived."""
 
@@ -207,8 +201,7 @@ class Survivors(MaskingMessage):
         _check_ascending(self.agents)
 
 
-@register("masking.confirmation")
-@dataclass(frozen=True)
+@frozen("masking.confirmation")
 class Confirmation(AgentMessage):
     """The signature of ``agent`` under who took part and who survived, as it was told."""
 
@@ -221,8 +214,7 @@ class Confirmation(AgentMessage):
         return encode(("gossamer masking survivors", digest, tuple(participants), tuple(survivors)))
 
 
-@register("masking.confirmations")
-@dataclass(frozen=True)
+@frozen("masking.confirmations")
 class Confirmations(MaskingMessage):
     """The signatures of those that confirmed, by agent."""
 
@@ -230,8 +222,7 @@ class Confirmations(MaskingMessage):
     tables: ClassVar[Mapping[str, int]] = {"signatures": SIGNATURE_BYTES}
 
 
-@register("masking.revealed_shares")
-@dataclass(frozen=True)
+@frozen("masking.revealed_shares")
 class RevealedShares(AgentMessage):
     """One share for each participant, by its number: of a survivor's seed, or of a vanished agent's mask key."""
 
