@@ -69,6 +69,7 @@ from gossamer.loops.own_loop import Releases as Releases
 from gossamer.objectives.linear.model import LinearModel as LinearModel
 from gossamer.objectives.network_settings import OwnLoss as OwnLoss
 from gossamer.objectives.networks.module import TorchModule as TorchModule
+from gossamer.objectives.released_scores import ReleasedScores as ReleasedScores
 from gossamer.privacy.clipping import FixedClip as FixedClip
 from gossamer.privacy.clipping import NoClip as NoClip
 from gossamer.privacy.clipping import QuantileClip as QuantileClip

@@ -170,7 +170,7 @@ def test_it_says_what_is_for_simulations_alone_and_that_a_run_came_to_nothing(
     more = [word for setting in settings for word in ("--set", setting)]
     assert main(["up", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "up"), *more]) == 0
     out, err = capsys.readouterr()
-    assert out.endswith(f"\nFolder: {tmp_path / 'up'}\nNext: gossamer report {tmp_path / 'up'}/*/state\n")
+    assert out.endswith(f"\nFolder: {tmp_path / 'up'}\nNext: gossamer report {tmp_path / 'up'}\n")
     said = [line.removeprefix("gossamer: warning: ") for line in err.splitlines()]
     found = [line for line in said if "for simulations" in line or "test loss" in line]
     assert len(found) == len(lines)

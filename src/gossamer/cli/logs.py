@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,14 +233,24 @@ def live(door: Door | None, folders: Sequence[Path], tell: Callable[[str], objec
         yield
 
 
-def page_of(folders: Sequence[Path], public: bool = False) -> Page:
-    """Return the page of runs, of a sweep, or of deployed parties.
+def page_of(folders: Sequence[Path], public: bool = False, threshold: float | None = None) -> Page:
+    """Return the page of runs, of a sweep, or of deployed parties, with released figures at a ``threshold``.
 
     Raises
     ------
     CallerError
-        If a folder is neither, or there are some of both.
+        If a folder is neither, there are some of both, or nothing was released that has a threshold.
     """
+    page = _page_of(folders, public, threshold)
+    if threshold is not None and not any(section.name == "evaluation" for section in page.sections):
+        raise CallerError(
+            "--threshold is about what parties released of held-out examples, and there is nothing that may be shown; "
+            "leave it out, or give a run with evaluation.release: private"
+        )
+    return page
+
+
+def _page_of(folders: Sequence[Path], public: bool, threshold: float | None) -> Page:
     from gossamer.report.article import SWEEP, read_sweep
     from gossamer.report.page import is_party, page_of_parties, page_of_runs
     from gossamer.report.records import read_records
@@ -250,19 +261,20 @@ def page_of(folders: Sequence[Path], public: bool = False) -> Page:
 
     parties = [folder for folder in folders if is_party(folder)]
     if not parties:
-        return page_of_runs(read_records(folders), public=public)
+        return page_of_runs([replace(one, threshold=threshold) for one in read_records(folders)], public=public)
     if len(parties) < len(folders):
         other = next(folder for folder in folders if folder not in parties)
         raise CallerError(
             f"{parties[0]} is the state folder of a deployed party and {other} is not; give folders of one kind"
         )
-    return page_of_parties([_party(folder) for folder in folders], public=public)
+    return page_of_parties([_party(folder, threshold) for folder in folders], public=public)
 
 
-def _party(folder: Path) -> PartyRecord:
+def _party(folder: Path, threshold: float | None) -> PartyRecord:
     from gossamer.deployment.party.health import problems
     from gossamer.deployment.party.state_folder import StateFolder
     from gossamer.report.page import read_party
 
     status = StateFolder(folder).status()
-    return read_party(folder, status, [problem.text for problem in problems(status, time.time())])
+    found = read_party(folder, status, [problem.text for problem in problems(status, time.time())])
+    return replace(found, result=found.result and replace(found.result, threshold=threshold))

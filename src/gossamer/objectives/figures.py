@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
+from gossamer.errors import CallerError, real_number, shortened
 from gossamer.machine_code import compiled
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +31,12 @@ Figures = dict[str, Floats]
 OfWeights = Callable[[Floats], Figures]
 """Figures for weights [..., n] of the examples."""
 Outcomes = npt.NDArray[np.bool_]
+
+
+def check_threshold(threshold: object) -> None:
+    """Raise `CallerError` if a threshold is no probability."""
+    if not 0 <= real_number(threshold) <= 1:
+        raise CallerError(f"threshold: expected one from 0 to 1, found {shortened(threshold)}; correct it")
 
 
 def ranking(scores: npt.NDArray[Any], outcomes: Outcomes) -> OfWeights:

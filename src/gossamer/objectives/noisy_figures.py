@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit, ndtri
+from scipy.special import expit, ndtri
 
-from gossamer.objectives.figures import LEVEL, Floats, recalibrated
+from gossamer.objectives.figures import LEVEL, Floats, check_threshold, recalibrated
 from gossamer.objectives.score_histogram import BINS, ScoreCounts, edges, scores_of, unit_covariance
 from gossamer.objectives.score_words import LABELS
 from gossamer.objectives.score_words import shown as said
@@ -76,21 +76,34 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float
     counts : ScoreCounts
         Counts of a party, or of several together.
     threshold : float
-        Probability from which a row counts as outcome 1, in (0, 1).
+        Probability from which a row counts as outcome 1; the one `nearest` to it is taken.
     prevalence : float, optional
         Share of outcome 1, as known without the rows; see `shown`.
+
+    Raises
+    ------
+    CallerError
+        If the threshold is no probability.
     """
-    x, share = counts.counts.ravel(), np.tile(above(threshold, counts.around), 2)
-    log_odds: Floats = np.tile(scores_of(counts.around), 2)
+    check_threshold(threshold)
+    x, log_odds = counts.counts.ravel(), np.asarray(np.tile(scores_of(counts.around), 2), np.float64)
     likely = np.asarray(expit(log_odds), np.float64)
+    named = np.asarray(likely > nearest(threshold, counts.around), np.float64)
+    hits, spared = named * _ONE, (1 - named) * _ZERO
     ratios = {
         "auroc": (*_pairs(*counts.counts), 2),
         "average_precision": (_precision_gradient(counts.counts), _ONE, 1),
         "prevalence": (_ONE, _ANY, 1),
         "mean_predicted": (likely, _ANY, 1),
         "brier": ((likely - _ONE) ** 2, _ANY, 1),
-        "sensitivity": (share * _ONE, _ONE, 1),
-        "specificity": ((1 - share) * _ZERO, _ZERO, 1),
+        "sensitivity": (hits, _ONE, 1),
+        "specificity": (spared, _ZERO, 1),
+        "ppv": (hits, named, 1),
+        "npv": (spared, 1 - named, 1),
+        "true_positives": (hits, _ANY, 1),
+        "false_positives": (named * _ZERO, _ANY, 1),
+        "false_negatives": ((1 - named) * _ONE, _ANY, 1),
+        "true_negatives": (spared, _ANY, 1),
     }
     if not shown(counts.rows, math.sqrt(counts.variance), prevalence):
         return dict.fromkeys((*ratios, *_FITTED, "constant_brier"), Measured())
@@ -188,11 +201,10 @@ def _precision(x: Floats) -> Floats:
     return np.asarray((down[..., 1, :] * precision).sum(axis=-1))
 
 
-def above(threshold: float, around: float | None = None) -> Floats:
-    """Return the share of each bin that counts as above a probability, [B]: a bin that it cuts counts in part."""
-    inner, scores = edges(around), scores_of(around)
-    low, high = np.append(2 * scores[0] - inner[0], inner), np.append(inner, 2 * scores[-1] - inner[-1])
-    return np.asarray(np.clip((high - float(logit(threshold))) / (high - low), 0, 1))
+def nearest(threshold: float, around: float | None = None) -> float:
+    """Return the probability at which two bins meet that is nearest to a threshold: no row is counted in part there."""
+    met = expit(edges(around))
+    return float(met[np.abs(met - threshold).argmin()])
 
 
 _SAID = ("auroc", "average_precision", "brier", "calibration_intercept", "calibration_slope")

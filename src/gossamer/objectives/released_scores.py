@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.errors import DataError
 from gossamer.files import MOST_RECORDS, as_written, read_text
-from gossamer.objectives.noisy_figures import as_dict, in_words, noisy_figures
+from gossamer.objectives.noisy_figures import as_dict, in_words, nearest, noisy_figures
 from gossamer.objectives.score_histogram import BINS, SIZE, ScoreCounts, edges, middle
 
 FILE = "evaluation.json"
@@ -102,21 +102,35 @@ class ReleasedScores:
         counts = [ScoreCounts.of(one, noise, rows / len(self.groups), around) for one in split]
         return replace(self, counts={"all": counts}, expected=(), masked={})
 
-    def summary(self) -> dict[str, Any]:
-        """Part of `summary.json`: figures of all together, of each party, and of each group."""
+    def summary(self, threshold: float = 0.5) -> dict[str, Any]:
+        """Return figures of all together, of each party, and of each group.
+
+        Parameters
+        ----------
+        threshold : float
+            Probability from which a row counts as of the second label. Figures are at the nearest one that releases
+            tell of, ``threshold`` of what is returned.
+
+        Raises
+        ------
+        CallerError
+            If it is no probability.
+        """
+
+        def figures(counts: Sequence[ScoreCounts]) -> dict[str, Any]:
+            return as_dict(noisy_figures(reduce(add, counts), threshold, self.prevalence))
+
         grouped = zip(self.groups, zip(*self.counts.values(), strict=True))  # of none, where a sum is not opened
-        groups = {name: self._figures(of) for name, of in grouped if name}
+        groups = {name: figures(of) for name, of in grouped if name}
         return {
             "epsilon": self.epsilon,
             **({} if self.expected and not self.masked else {"together": True}),
-            "figures": self._figures([self.total]),
-            "parties": {name: self._figures(counts) for name, counts in self.counts.items()},
+            "figures": figures([self.total]),
+            "threshold": nearest(threshold, middle(self.prevalence)),
+            "parties": {name: figures(counts) for name, counts in self.counts.items()},
             **({"groups": groups} if groups else {}),
             **({"missing": self.missing} if self.missing else {}),
         }
-
-    def _figures(self, counts: Sequence[ScoreCounts]) -> dict[str, Any]:
-        return as_dict(noisy_figures(reduce(add, counts), prevalence=self.prevalence))
 
     def document(self) -> dict[str, Any]:
         """Content of the file: estimated counts [groups, 2, bins] of each party, and the deviation of the noise.
@@ -145,7 +159,7 @@ class ReleasedScores:
         }
 
     @classmethod
-    def read(cls, folder: Path) -> Self | None:
+    def read(cls, folder: str | Path) -> Self | None:
         """Return what the folder of a run or of a deployed party has; None where it has nothing.
 
         Raises
@@ -153,11 +167,12 @@ class ReleasedScores:
         DataError
             If the file is not what a party writes.
         """
-        if not (folder / FILE).exists():
+        place = Path(folder) / FILE
+        if not place.exists():
             return None
         what = "what a party released of its held-out examples"
-        with as_written(folder / FILE, what, "ask the party for its copy"):
-            found = json.loads(read_text(folder / FILE, MOST_RECORDS))
+        with as_written(place, what, "ask the party for its copy"):
+            found = json.loads(read_text(place, MOST_RECORDS))
             share, around = 1 / len(found["groups"]), middle(found["prevalence"])
             if not np.allclose(_finite(found["edges"]), edges(around)):
                 raise ValueError

@@ -23,6 +23,7 @@ from gossamer.objectives.figures import (
     Floats,
     OfWeights,
     Outcomes,
+    check_threshold,
     deciding,
     interval,
     measuring,
@@ -99,8 +100,7 @@ class ScoredSample:
         """
         if threshold is not None:
             self._check_probable("a threshold")
-            if not 0 <= real_number(threshold) <= 1:
-                raise CallerError(f"threshold: expected one from 0 to 1, found {shortened(threshold)}; correct it")
+            check_threshold(threshold)
         if not len(self.targets) or not np.isfinite(self.scores).all() or not np.isfinite(self.targets).all():
             return {}
         two = self.classes is not None and len(self.classes) == 2

@@ -248,6 +248,12 @@ def is_party(folder: Path) -> bool:
     return (folder / STATUS).is_file()
 
 
+def folders_in(folder: Path) -> list[Path]:
+    """Return the state folders in that of ``gossamer up`` or of a party, or else the folder itself."""
+    found = [one.parent for below in ("state", "*/state") for one in sorted(folder.glob(f"{below}/{STATUS}"))]
+    return found or [folder]
+
+
 def read_party(folder: Path, status: Mapping[str, Any], problems: Sequence[str] = ()) -> PartyRecord:
     """Return the party of a state folder, whose status was read already.
 

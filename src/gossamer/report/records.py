@@ -76,12 +76,15 @@ class RunRecord:
         ``summary.json``.
     metrics : mapping of str to sequence of float or None
         ``metrics.jsonl`` by column, and `EPOCHS` where they are known.
+    threshold : float, optional
+        Probability at which figures of released histograms are asked for, in the place of the summary's.
     """
 
     name: str
     path: Path
     summary: Mapping[str, Any]
     metrics: Columns = field(repr=False)
+    threshold: float | None = None
 
     @property
     def setting(self) -> str:

@@ -164,12 +164,11 @@ def _of_reliability(rows: list[dict[str, Any]]) -> Figure:
 
 # Figures that parties released of held-out examples, with intervals: a public page may show them as well.
 
-_AT_A_HALF = ("sensitivity", "specificity")
+_AT = ("sensitivity", "specificity", "ppv", "npv")
 _TOLD = (
     *("auroc", "average_precision", "brier", "constant_brier"),
-    *("calibration_intercept", "calibration_slope", *_AT_A_HALF),
+    *("calibration_intercept", "calibration_slope", *_AT),
 )
-_CELLS = {name: LABELS[name].words + (" at 0.5" if name in _AT_A_HALF else "") for name in _TOLD}
 
 
 def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSection | None:
@@ -181,7 +180,7 @@ def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSectio
     if not found:
         return None
     tables = {
-        name: [_released_row("these parties" if one.get("missing") else "all parties", one["figures"]), *_parts(one)]
+        name: [_released_row(who, figures, one.get("threshold", 0.5)) for who, figures in _parts(one).items()]
         for name, one in found.items()
     }
     epsilons = {name: None if one["epsilon"] is None else rounded_up(one["epsilon"]) for name, one in found.items()}
@@ -197,21 +196,25 @@ def _released(records: Sequence[RunRecord]) -> dict[str, Any]:
     parts: dict[str, list[ReleasedScores]] = {}
     for record in records:
         told = record.summary.get("private_evaluation")
-        if told and (own := ReleasedScores.read(record.path)) is not None and own.run:
-            parts.setdefault(f"run {own.run}", []).append(own)
+        own = ReleasedScores.read(record.path) if told else None
+        if own is not None and (own.run or record.threshold is not None):
+            parts.setdefault(f"run {own.run}" if own.run else record.name, []).append(own)
         elif told:
             found[record.name] = told
-    return found | {name: ReleasedScores.together(of).summary() for name, of in parts.items()}
+    at = next((record.threshold for record in records if record.threshold is not None), 0.5)
+    return found | {name: ReleasedScores.together(of).summary(at) for name, of in parts.items()}
 
 
-def _parts(found: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Rows of each group, and of each party where there are several."""
+def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of all, of each group, and of each party where there are several."""
     each = found["parties"] if len(found["parties"]) > 1 else {}
-    return [_released_row(name, figures) for name, figures in {**found.get("groups", {}), **each}.items()]
+    whole = "these parties" if found.get("missing") else "all parties"
+    return {whole: found["figures"], **found.get("groups", {}), **each}
 
 
-def _released_row(name: str, figures: Mapping[str, Mapping[str, float | None]]) -> dict[str, str]:
-    return {"held-out examples of": name, **{said: _cell(key, figures.get(key, {})) for key, said in _CELLS.items()}}
+def _released_row(name: str, figures: Mapping[str, Mapping[str, float | None]], at: float) -> dict[str, str]:
+    words = {key: LABELS[key].words + (f" at {at:.3g}" if key in _AT else "") for key in _TOLD}
+    return {"held-out examples of": name, **{said: _cell(key, figures.get(key, {})) for key, said in words.items()}}
 
 
 def _cell(name: str, one: Mapping[str, float | None]) -> str:

@@ -61,6 +61,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.parametrize(("asked", "odds"), [("0.1", (6 / 26) ** 1.5), ("0.5", 1.0), ("0", 31**-1.5)])
+def test_figures_at_another_threshold_are_made_of_the_histograms_that_are_there(
+    asked: str, odds: float, folder: Path, tmp_path: Path
+) -> None:
+    """Nothing is released for it. With no declared prevalence bins meet at odds of (k/(32 - k))^1.5, k from 1 to 31."""
+    before, told = files(folder), odds / (1 + odds)
+    assert main(["report", str(folder), "--threshold", asked, "--public", "--out", str(tmp_path / "page")]) == 0
+    assert files(folder) == before
+    page = (tmp_path / "page" / "report.html").read_text()
+    found = ReleasedScores.read(folder)
+    assert found is not None
+    assert found.summary(float(asked))["threshold"] == pytest.approx(told)
+    one = found.summary(float(asked))["figures"]["sensitivity"]
+    assert f"sensitivity at {told:.3g}" in page
+    assert f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})" in page
+
+
+@pytest.mark.parametrize(("threshold", "said"), [("1.5", "0 to 1"), ("half", "number"), ("0.1", "nothing")])
+def test_a_threshold_that_is_none_or_of_nothing_is_refused(
+    threshold: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "out", evaluation={"name": "off"})
+    before = files(tmp_path / "out")
+    assert main(["report", str(tmp_path / "out"), "--threshold", threshold]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert files(tmp_path / "out") == before
+
+
 def test_each_party_is_charged_once_and_the_guarantee_is_that_of_one_gaussian_release(folder: Path) -> None:
     """Epsilon of N(0, 1) against N(1/z, 1) by its closed form, for the noise in the ledger; a row moves a sum by 1."""
     lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]

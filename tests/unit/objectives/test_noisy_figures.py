@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import expit, logit
-from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, brier_score_loss, confusion_matrix, roc_auc_score
 from tests.sampling import examples
 
-from gossamer.objectives.noisy_figures import Measured, above, noisy_figures, shown
+from gossamer.errors import CallerError
+from gossamer.objectives.noisy_figures import Measured, nearest, noisy_figures, shown
 from gossamer.objectives.score_histogram import (
     BINS,
     SIZE,
@@ -80,8 +82,6 @@ def test_figures_of_exact_counts_are_those_of_the_rows_but_for_the_bins() -> Non
     assert found["average_precision"].value == pytest.approx(average_precision_score(outcomes, scores), abs=0.003)
     assert found["brier"].value == pytest.approx(brier_score_loss(outcomes, likely), abs=0.003)
     assert found["prevalence"].value == pytest.approx(outcomes.mean(), abs=1e-9)
-    assert found["sensitivity"].value == pytest.approx((likely[outcomes] >= 0.4).mean(), abs=0.01)
-    assert found["specificity"].value == pytest.approx((likely[~outcomes] < 0.4).mean(), abs=0.01)
     assert found["calibration_intercept"].value == pytest.approx(0, abs=0.03)
     assert found["calibration_slope"].value == pytest.approx(1, abs=0.03)
 
@@ -106,16 +106,35 @@ def test_scores_close_together_or_far_out_are_told_apart_around_the_declared_pre
 def test_figures_are_the_same_wherever_the_grid_is_but_for_its_bins() -> None:
     """Each is about scores and not about numbers of bins: what the grid is moved by is put back."""
     scores, outcomes = drawn(0.3, 1.0, np.random.default_rng(9), 200_000)
-    found = [noisy_figures(ScoreCounts.exact(scores, outcomes, middle(share)), 0.2) for share in (None, 0.3, 0.1)]
-    for name, one in found[0].items():
+    found = [noisy_figures(ScoreCounts.exact(scores, outcomes, middle(share))) for share in (None, 0.3, 0.1)]
+    for name in ("auroc", "average_precision", "brier", "mean_predicted", "calibration_intercept", "calibration_slope"):
         for other in found[1:]:
-            assert other[name].value == pytest.approx(one.value, abs=0.03 if "calibration" in name else 0.01), name
+            expected = pytest.approx(found[0][name].value, abs=0.03 if "calibration" in name else 0.01)
+            assert other[name].value == expected, name
 
 
-def test_a_threshold_cuts_a_bin_in_part() -> None:
-    assert above(CHANCES[7])[7] == pytest.approx(0.5)
-    assert above(CHANCES[7])[:7].max() == 0
-    assert above(CHANCES[7])[8:].min() == 1
+@pytest.mark.parametrize("prevalence", [None, 0.08])
+@pytest.mark.parametrize("threshold", [0.0, 0.03, 0.1, 0.5, 1.0])
+def test_at_a_threshold_that_is_taken_to_where_two_bins_meet_nothing_is_lost_to_bins(
+    threshold: float, prevalence: float | None
+) -> None:
+    """Confusion and what is made of it are exactly those of the rows, as scikit-learn counts them."""
+    scores, outcomes = drawn(0.08, 1.5, np.random.default_rng(10), 20_000)
+    at = nearest(threshold, middle(prevalence))
+    assert abs(at - threshold) < {0.0: 0.01, 0.03: 0.004, 0.1: 0.012, 0.5: 0.07, 1.0: 0.1}[threshold]
+    found = noisy_figures(ScoreCounts.exact(scores, outcomes, middle(prevalence)), threshold)
+    tn, fp, fn, tp = confusion_matrix(outcomes, expit(scores) >= at).ravel().tolist()
+    expected = {"sensitivity": tp / (tp + fn), "specificity": tn / (tn + fp), "npv": tn / (tn + fn)}
+    expected |= {"true_positives": tp / 20_000, "false_positives": fp / 20_000}
+    expected |= {"false_negatives": fn / 20_000, "true_negatives": tn / 20_000}
+    expected |= {"ppv": tp / (tp + fp)} if tp + fp else {}
+    assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, math.nan, "a half"])
+def test_a_threshold_that_is_no_probability_is_refused(threshold: Any) -> None:
+    with pytest.raises(CallerError, match="threshold: expected one from 0 to 1, found"):
+        noisy_figures(ScoreCounts.exact(np.zeros(20), np.zeros(20)), threshold)
 
 
 @pytest.mark.parametrize(("rows", "told"), [(9, False), (9.9, False), (10, True)])
@@ -135,8 +154,8 @@ def test_what_is_public_alone_decides_whether_figures_are_shown() -> None:
     for outcomes in (np.arange(800) < 3, np.arange(800) % 2 == 0):
         for rows, prevalence, expected in public:
             found = noisy_figures(noisy(scores, outcomes, rng, rows=rows), prevalence=prevalence)
-            assert len(found) == 10
-            assert [one.low is not None for one in found.values()] == [expected] * 9 + [False]
+            assert len(found) == 16
+            assert [one.low is not None for one in found.values()] == [expected] * 15 + [False]
             assert expected or set(found.values()) == {Measured()}
 
 
@@ -187,14 +206,14 @@ def test_intervals_cover_what_they_are_about_also_of_few_rows(
     """
     rng, seeds = np.random.default_rng(6), examples(1000)
     slack = 0.01 if seeds == 1000 else 0.05
-    truth = noisy_figures(ScoreCounts.exact(*drawn(prevalence, spread, rng, 4_000_000)))
+    truth = noisy_figures(ScoreCounts.exact(*drawn(prevalence, spread, rng, 4_000_000)), prevalence)
     hits: dict[str, list[bool]] = {}
     for _ in range(seeds):
-        for name, one in noisy_figures(noisy(*drawn(prevalence, spread, rng, rows), rng, parties)).items():
+        for name, one in noisy_figures(noisy(*drawn(prevalence, spread, rng, rows), rng, parties), prevalence).items():
             at = truth[name].value
             if one.low is not None and one.high is not None and at is not None:
                 hits.setdefault(name, []).append(one.low <= at <= one.high)
-    assert [len(found) for found in hits.values()] == [seeds] * 9
+    assert [len(found) for found in hits.values()] == [seeds] * 15
     covered = {name: float(np.mean(found)) for name, found in hits.items()}
     least = {name: 0.91 if name == "average_precision" else 0.93 for name in covered}
     most = 0.97 if rows == 4000 else 1.0 - slack

@@ -95,6 +95,19 @@ def test_a_damaged_status_is_refused(damaged: str, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_the_folder_of_a_federation_is_that_of_all_its_parties_and_a_party_s_that_of_its_state(tmp_path: Path) -> None:
+    """As ``gossamer up`` and ``federation new`` make them; the summary of ``up`` itself is not that of a run."""
+    for name in "ab":
+        state(tmp_path / "up" / name / "state", node=f"ward {name}")
+    (tmp_path / "up" / "summary.json").write_text("{}")
+    assert main(["report", str(tmp_path / "up")]) == 0
+    both = (tmp_path / "up" / "report.html").read_text()
+    assert main(["report", str(tmp_path / "up" / "a")]) == 0
+    one = (tmp_path / "up" / "a" / "report.html").read_text()
+    assert [name in both for name in ("ward a", "ward b")] == [True, True]
+    assert [name in one for name in ("ward a", "ward b")] == [True, False]
+
+
 def test_parties_and_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(state(tmp_path / "a")), str(folder(tmp_path / "run", []))]) == 2
     assert "give folders of one kind" in capsys.readouterr().err

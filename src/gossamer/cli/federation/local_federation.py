@@ -383,7 +383,7 @@ def _report(document: Mapping[str, Any]) -> str:
     return (
         f"{judged}\n{table(rows)}\n\nmodel of the run: {metrics}{tested}\n{evaluated}\n{guarantees}\n\n"
         f"Folder: {document['folder']}\n"
-        f"Next: gossamer report {shlex.quote(document['folder'])}/*/{STATE}"
+        f"Next: gossamer report {shlex.quote(document['folder'])}"
     )
 
 

@@ -18,25 +18,27 @@ def report_command(options: argparse.Namespace) -> int:
     """Write the report, and say where it is."""
     from gossamer.files import held, make_own_folder, write_own
     from gossamer.report.model_card import CARD, model_card
-    from gossamer.report.page import write_figures, write_page, write_paper
+    from gossamer.report.page import folders_in, write_figures, write_page, write_paper
     from gossamer.report.records import read_records
 
+    folder, page = options.out or options.dir[0], None
+    options.dir = [found for given in options.dir for found in folders_in(given)]
+    drawn = partial(page_of, options.dir, options.public, options.threshold)
     with door_for(options) as door:
         if door is not None:
-            page_of(options.dir, options.public)  # what cannot be shown is refused before anything is served
+            drawn()  # what cannot be shown is refused before anything is served
             _serve(door, options)
             return 0
     if options.card and len(options.dir) > 1:
         raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
-    folder, page = options.out or options.dir[0], None
     # What has no model is refused before anything is written.
     card = model_card(read_records(options.dir)[0], public=options.public) if options.card else None
     if options.out is not None:
-        page = page_of(options.dir, options.public)  # what cannot be shown is refused before a folder is made for it
+        page = drawn()  # what cannot be shown is refused before a folder is made for it
         with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another --out"):
             make_own_folder(folder)
     with held(folder):
-        page = page or page_of(options.dir, options.public)
+        page = page or drawn()
         if card is not None:
             write_own(folder / CARD, card)
             print(folder / CARD)
@@ -52,7 +54,9 @@ def _serve(door: Door, options: argparse.Namespace) -> None:
     from gossamer.report.serving import Server, ShownFolders
 
     say(f"the report, for you alone, until Ctrl-C: {door.address}")
-    with Server(door, ShownFolders(options.dir, partial(page_of, public=options.public))) as server:
+    with Server(
+        door, ShownFolders(options.dir, partial(page_of, public=options.public, threshold=options.threshold))
+    ) as server:
         try:
             server.serve_forever(0.1)
         except KeyboardInterrupt:
