@@ -20,6 +20,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -315,7 +316,8 @@ def main() -> int:
     if asked.write:
         text = PAGE.read_text(encoding="utf-8")
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n\n{END}{after}", encoding="utf-8")
+        with_versions = f"With {', '.join(f'{name} {metadata.version(name)}' for name in ('torch', *PACKAGES))}:\n\n"
+        PAGE.write_text(f"{before}{BEGIN}\n{with_versions}" + "\n".join(rows) + f"\n\n{END}{after}", encoding="utf-8")
     del held
     return 1 if wrong else 0
 
