@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from inspect import Parameter, Signature
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -110,6 +110,20 @@ class Section(BaseModel, metaclass=_InWords):
                 context = {"key": key, "expected": expected, "found": json.dumps(value, default=str)}
                 raise PydanticCustomError(TRUTH_VALUE, "input should be {expected}, found {found}", context)
         return values
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        self._decide()
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
+
+    def _decide(self) -> None:
+        """Fill in what is not said and depends on what is, so that a written spec says what was done."""
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what cannot stand together, a line each, of which the first is said."""
+        yield from ()
 
     @model_serializer(mode="wrap")
     def _what_is_unset_is_not_written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

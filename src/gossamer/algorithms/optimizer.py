@@ -30,10 +30,10 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat
 
 from gossamer.protocol.encoding import frozen
 from gossamer.section import Section, bare
@@ -62,13 +62,11 @@ class EpochRate(RateSchedule):
     peak: PositiveFloat | None = None
     warmup: PositiveFloat | None = None
 
-    @model_validator(mode="after")
-    def _warms_up(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if (self.peak is None) != (self.warmup is None):
-            raise ValueError("a warm-up has a peak and a number of epochs; give both peak and warmup, or neither")
+            yield "a warm-up has a peak and a number of epochs; give both peak and warmup, or neither"
         if self.peak is not None and self.peak < self.initial:
-            raise ValueError(f"a warm-up rises, found peak {self.peak:g} below initial {self.initial:g}")
-        return self
+            yield f"a warm-up rises, found peak {self.peak:g} below initial {self.initial:g}"
 
     @property
     def by_all(self) -> bool:
@@ -115,13 +113,10 @@ class StepRate(EpochRate):
     factor: PositiveFloat = 0.1
     epochs: tuple[PositiveFloat, ...] = (160, 240)
 
-    @model_validator(mode="after")
-    def _steps_come_after_the_warm_up(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.warmup is not None and self.epochs and min(self.epochs) < self.warmup:
-            raise ValueError(
-                f"steps come after the warm-up of {self.warmup:g} epochs, found one at {min(self.epochs):g}"
-            )
-        return self
+            yield (f"steps come after the warm-up of {self.warmup:g} epochs, found one at {min(self.epochs):g}")
 
     def warm(self, epoch: float) -> float:
         return float(self.top * self.factor ** bisect_right(sorted(self.epochs), epoch))
@@ -143,13 +138,12 @@ class CosineRate(EpochRate):
     total: PositiveFloat
     final: float = Field(default=0.0, ge=0)
 
-    @model_validator(mode="after")
-    def _falls(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.warmup is not None and self.total <= self.warmup:
-            raise ValueError(f"total {self.total:g} is no longer than the warm-up of {self.warmup:g} epochs; raise it")
+            yield f"total {self.total:g} is no longer than the warm-up of {self.warmup:g} epochs; raise it"
         if self.final > self.top:
-            raise ValueError(f"a cosine falls, found final {self.final:g} above {self.top:g}; lower final")
-        return self
+            yield f"a cosine falls, found final {self.final:g} above {self.top:g}; lower final"
 
     def warm(self, epoch: float) -> float:
         start = self.warmup or 0.0

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag, model_validator
+from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag
 
 from gossamer.algorithms.context import Workload
 from gossamer.errors import SpecError, counted
@@ -131,16 +131,14 @@ class PrivacySettings(Composite):
     noise_secret: Literal["fresh", "reproducible"] = "fresh"
     shared_samples: StrictBool | None = None
 
-    @model_validator(mode="after")
-    def _levels_belong_to_their_law(self) -> PrivacySettings:
+    def _problems(self) -> Iterator[str]:
         for name, (laws, what, remedy) in _LEVELS.items():
             if getattr(self, name) is not None and self.mechanism not in laws:
-                raise ValueError(f"{name} is {what}, and mechanism is {self.mechanism}; {remedy}")
+                yield f"{name} is {what}, and mechanism is {self.mechanism}; {remedy}"
         if not self.proved and self.mechanism != "l2_laplace":
-            raise ValueError(f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}")
+            yield f"norm and noise_scope are for l2_laplace, and mechanism is {self.mechanism}"
         if not self.proved and self.epsilon is None:
-            raise ValueError("norm: exponential and noise_scope: first_layer meet no budget; give privacy.epsilon")
-        return self
+            yield "norm: exponential and noise_scope: first_layer meet no budget; give privacy.epsilon"
 
     @property
     def proved(self) -> bool:
@@ -180,16 +178,14 @@ class SecureSums(Section):
     minimum: int | None = Field(default=None, ge=2)
     fraction_bits: int | None = None
 
-    @model_validator(mode="after")
-    def _belongs_to_secure(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         fields = type(self).model_fields
         foreign = [key for key in fields if key != "name" and getattr(self, key) != fields[key].default]
         if foreign and self.name != "secure":
-            raise ValueError(
+            yield (
                 f"masking: {' and '.join(foreign)} {'belong' if foreign[1:] else 'belongs'} to secure, found "
                 f"{self.name}"
             )
-        return self
 
     def unit(self, name: str, reach: float, members: int, size: int, **own: Any) -> SecureUnit:
         """Masking of updates of ``size`` numbers in the unit ``name``, of so many members a round.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -71,15 +71,11 @@ class CsvSettings(Section):
         """Whether letters are written in UTF-8."""
         return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
 
-    @model_validator(mode="after")
-    def _decimals_do_not_separate(self) -> CsvSettings:
+    def _problems(self) -> Iterator[str]:
         if self.separator == self.decimal:
-            raise ValueError("a comma cannot stand between cells and in numbers; say separator: ';' as well, or tab")
+            yield "a comma cannot stand between cells and in numbers; say separator: ';' as well, or tab"
         if self.row_names and self.header is False:
-            raise ValueError(
-                "row_names is about files with a header, and header: false says there is none; leave one out"
-            )
-        return self
+            yield ("row_names is about files with a header, and header: false says there is none; leave one out")
 
 
 _LEAST, _MOST = 1.1754944e-38, 3.4028234e38
@@ -119,24 +115,20 @@ class ScaleConstants(Section):
     mean: Finite | None = None
     deviation: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
 
-    @model_validator(mode="after")
-    def _one_pair(self) -> ScaleConstants:
+    def _problems(self) -> Iterator[str]:
         if self.lacking and (self.range, self.mean, self.deviation) == (None, None, None):
-            raise ValueError(self.lacking)
+            yield self.lacking
         if self.range is not None and (self.mean, self.deviation) != (None, None):
-            raise ValueError("give a range, or a mean and a deviation, found both")
+            yield "give a range, or a mean and a deviation, found both"
         if self.range is not None and not self.range[0] < self.range[1]:
             low, high = self.range
-            raise ValueError(f"range must be [least, most], the least being less, found [{low:g}, {high:g}]")
+            yield f"range must be [least, most], the least being less, found [{low:g}, {high:g}]"
         if (self.mean is None) != (self.deviation is None):
-            raise ValueError("give a mean and a deviation, found one of them")
+            yield "give a mean and a deviation, found one of them"
         held = [abs(number) for number in (*(self.range or ()), self.mean) if number is not None]
         spans = [self.shift_and_unit[1], *(number for number in held if number)] if self.scaled else []
         if not all(_LEAST <= number <= _MOST for number in spans):
-            raise ValueError(
-                f"numbers must fit float32, as features do: 0, or from {_LEAST:.2g} to {_MOST:.2g} in size"
-            )
-        return self
+            yield (f"numbers must fit float32, as features do: 0, or from {_LEAST:.2g} to {_MOST:.2g} in size")
 
     @property
     def scaled(self) -> bool:
@@ -301,10 +293,12 @@ class Column(ScaleConstants):
             raise ValueError(f"categories must be a list of texts such as [female, male], found {texts!r}")
         return {"kind": "category", **given, "categories": [_text(item) for item in texts]}
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Column:
+    def _decide(self) -> None:
         if self.kind == "category" and self.categories and self.missing is not None:
             object.__setattr__(self, "missing", _text(self.missing))
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         texts, dated, missing = self.categories or (), self.kind == "date", self.missing
         said, number = missing is not None, None if isinstance(missing, bool | str) else missing
         both = sorted({*texts} & {*(self.missing_marks or ())})
@@ -329,9 +323,7 @@ class Column(ScaleConstants):
         found = {"both": both, "foreign": foreign, "listed": [*texts], "parts": [*self.of_dates]}
         said_as = {"constants": " and ".join(constants), "texts": ", ".join(texts)}
         unit = "number of days" if dated else "number"
-        for problem in refusals(__file__, rules, s=self, unit=unit, **found, **said_as):
-            raise ValueError(problem)
-        return self
+        yield from refusals(__file__, rules, s=self, unit=unit, **found, **said_as)
 
     @property
     def of_dates(self) -> tuple[Part, ...]:

@@ -11,13 +11,14 @@ nonparametric federated learning of neural networks", ICML 2019, section 4 (the 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, WrapValidator, field_validator
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import DataError, GossamerError, counted
@@ -217,11 +218,9 @@ class Sizes(Scheme):
         | Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]
     )
 
-    @model_validator(mode="after")
-    def _shares_sum_to_one_at_most(self) -> Sizes:
+    def _problems(self) -> Iterator[str]:
         if isinstance(self.sizes[0], float) and sum(self.sizes) > 1 + 1e-9:
-            raise ValueError(f"shares must sum to at most 1, found {sum(self.sizes):g}")
-        return self
+            yield f"shares must sum to at most 1, found {sum(self.sizes):g}"
 
     def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         size = len(population)
@@ -258,11 +257,9 @@ class Natural(Scheme):
             return given
         return [str(owner) if isinstance(owner, int) and not isinstance(owner, bool) else owner for owner in given]
 
-    @model_validator(mode="after")
-    def _owners_differ(self) -> Natural:
+    def _problems(self) -> Iterator[str]:
         if self.owners is not None and len(set(self.owners)) < len(self.owners):
-            raise ValueError(f"owners must all differ, found {list(self.owners)}")
-        return self
+            yield f"owners must all differ, found {list(self.owners)}"
 
     def assign(self, population: Population, nodes: int, generator: np.random.Generator) -> IndexArray:
         if population.owners is None:

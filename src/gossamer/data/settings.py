@@ -67,12 +67,10 @@ class PrivateScale(Section):
     noise_multiplier: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
     magnitudes: Annotated[tuple[Positive, ...], Field(min_length=2, max_length=2)] = (1e-3, 1e6)
 
-    @model_validator(mode="after")
-    def _rising(self) -> PrivateScale:
+    def _problems(self) -> Iterator[str]:
         least, most = self.magnitudes
         if not least < most:
-            raise ValueError(f"magnitudes must be [least, most], the least being less, found [{least:g}, {most:g}]")
-        return self
+            yield f"magnitudes must be [least, most], the least being less, found [{least:g}, {most:g}]"
 
 
 def _named(given: Any) -> Any:
@@ -133,20 +131,18 @@ class SyntheticSettings(Section):
     test_examples: int = Field(default=1000, ge=1)
     seed: int = Field(default=0, ge=0)
 
-    @model_validator(mode="after")
-    def _can_be_drawn(self) -> SyntheticSettings:
+    def _problems(self) -> Iterator[str]:
         for key in ("feature_variance", "noise_variance"):
             low, high = getattr(self, key)
             if low > high:
-                raise ValueError(f"{key} must be [least, most], found [{low:g}, {high:g}]")
+                yield f"{key} must be [least, most], found [{low:g}, {high:g}]"
         # Training features, test features, and a matrix an owner.
         rows = self.owners * (self.examples + self.features) + self.test_examples
         if rows * self.features > _MOST_NUMBERS:
-            raise ValueError(
+            yield (
                 f"{self.owners} owners with {self.examples} examples of {self.features} features are more than "
                 f"{_MOST_NUMBERS:,} numbers; lower one of them"
             )
-        return self
 
 
 def _key(location: tuple[str | int, ...]) -> str:
@@ -300,13 +296,9 @@ class DatasetSettings(Section):
             return (len(self.named),)
         return tuple(size for size in self.features if isinstance(size, int))
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> DatasetSettings:
+    def _decide(self) -> None:
         if self.columns is not None and self.scale is None:
             object.__setattr__(self, "scale", DeclaredScale())
-        for problem in self._problems():
-            raise ValueError(problem)
-        return self
 
     def _problems(self) -> Iterator[str]:
         named, scale, labels = self.named, self.scale, list(map(str, self.labels or ()))

@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gossamer.mistakes import read_card
 from gossamer.privacy.guarantees import Guarantee, PrivacyProfile, rounded_up
@@ -58,11 +58,9 @@ class ProfilePoints(Section):
         points = {_up(profile.losses[at]): min(_up(profile.deltas[at]), 1.0) for at in kept}
         return cls(epsilons=tuple(points), deltas=tuple(points.values()))
 
-    @model_validator(mode="after")
-    def _belong_together(self) -> ProfilePoints:
+    def _problems(self) -> Iterator[str]:
         if len(self.epsilons) != len(self.deltas) or self.epsilons[0] != 0 or np.any(np.diff(self.epsilons) <= 0):
-            raise ValueError("epsilons must increase from 0, with a delta for each")
-        return self
+            yield "epsilons must increase from 0, with a delta for each"
 
     @cached_property
     def profile(self) -> PrivacyProfile:
@@ -129,17 +127,15 @@ class GuaranteeEntry(Section):
             stated["mu"] = points.profile.mu if points.profile.mu < math.inf else None
         return cls(run=run, party=party, **stated, profile=points, would_be=would_be)
 
-    @model_validator(mode="after")
-    def _figures_are_those_of_the_profile(self) -> GuaranteeEntry:
+    def _problems(self) -> Iterator[str]:
         nothing = self.privacy == "none"
         if any((figure is None) is not nothing for figure in (self.epsilon, self.delta, self.best_guess)):
-            raise ValueError("epsilon, delta and best_guess go with a guarantee, and privacy: none with nothing")
+            yield "epsilon, delta and best_guess go with a guarantee, and privacy: none with nothing"
         profile = self.profile.profile
         if self.best_guess is not None and profile.accuracy > self.best_guess * _ROUNDED:
-            raise ValueError("best_guess is below what the profile allows")
+            yield "best_guess is below what the profile allows"
         if self.mu is not None and profile.mu > self.mu * _ROUNDED + 1e-6:
-            raise ValueError("mu is below what the profile allows")
-        return self
+            yield "mu is below what the profile allows"
 
 
 class ReceiptsHead(Section):

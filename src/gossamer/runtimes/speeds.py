@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from gossamer.errors import DataError, SpecError
 from gossamer.files import read_rows
@@ -64,12 +64,10 @@ class ByNode(Section):
     name: Literal["by_node"] = "by_node"
     slow: tuple[SlowNode, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _names_a_node_once(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         numbers = [one.node for one in self.slow]
         if twice := [number for number in numbers if numbers.count(number) > 1]:
-            raise ValueError(f"each node has one factor, found node {twice[0]} twice")
-        return self
+            yield f"each node has one factor, found node {twice[0]} twice"
 
     def factors(self, nodes: int, seed: int) -> Slowdown:
         found = {one.node: one.factor for one in self.slow}
@@ -133,14 +131,12 @@ class SpeedSettings(Composite):
     scenario: Scenario = Even()
     stagger: NonNegativeFloat = 1.0
 
-    @model_validator(mode="after")
-    def _takes_turns(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.name == "cyclic" and not isinstance(self.scenario, Even):
-            raise ValueError(
+            yield (
                 f"cyclic nodes are all equally fast, found the scenario {self.scenario.name!r}; leave it out, or take "
                 "the speeds constant"
             )
-        return self
 
 
 class Speeds:

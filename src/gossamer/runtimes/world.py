@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import read_rows
@@ -142,11 +142,9 @@ class _Interval(Section):
     start: NonNegativeFloat
     end: PositiveFloat | None = None
 
-    @model_validator(mode="after")
-    def _ends_after_it_starts(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.end is not None and self.end <= self.start:
-            raise ValueError(f"end must come after start, found start {self.start:g} and end {self.end:g}")
-        return self
+            yield f"end must come after start, found start {self.start:g} and end {self.end:g}"
 
 
 class Partition(_Interval):
@@ -179,16 +177,14 @@ class LinkException(Section):
     latency: NonNegativeFloat | None = None
     bandwidth: PositiveFloat | None = None
 
-    @model_validator(mode="after")
-    def _says_whose_and_what(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if (self.node is None) == (self.edge is None):
             found = "neither" if self.node is None else "both"
-            raise ValueError(f"an exception is of one node or one edge, found {found}; give one of them")
+            yield f"an exception is of one node or one edge, found {found}; give one of them"
         if self.edge is not None and self.edge[0] == self.edge[1]:
-            raise ValueError(f"an edge joins two nodes, found node {self.edge[0]} twice")
+            yield f"an edge joins two nodes, found node {self.edge[0]} twice"
         if self.latency is None and self.bandwidth is None:
-            raise ValueError("an exception has a latency or a bandwidth of its own, found neither")
-        return self
+            yield "an exception has a latency or a bandwidth of its own, found neither"
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -265,22 +261,16 @@ class FaultSettings(Section):
         """Whether anybody is away at times."""
         return bool(self.absences) or self.availability is not None
 
-    @model_validator(mode="after")
-    def _absences_are_said_once(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.absences and self.availability is not None:
-            raise ValueError(
+            yield (
                 "availability says when nodes are away, and so "
                 f"{counted(len(self.absences), 'absence does', 'absences do')}; say one of them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_absence_at_a_time(self) -> Self:
         ordered = sorted(self.absences, key=lambda absence: (absence.node, absence.start))
         for first, second in pairwise(ordered):
             if first.node == second.node and (first.end is None or second.start < first.end):
-                raise ValueError(f"node {first.node} is away twice at virtual second {second.start:g}")
-        return self
+                yield f"node {first.node} is away twice at virtual second {second.start:g}"
 
 
 # Absences of nodes in a simulation: spans of which a spec says some, and of which days bring one after the other.

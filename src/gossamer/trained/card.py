@@ -7,11 +7,12 @@ file that is handed on alone can be used, too. It has the declaration of the dat
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -194,11 +195,9 @@ class ObjectiveCard(Section):
         """Whether scores are ``W x + b``."""
         return self.loss not in ("cross_entropy", "mse", "binary_cross_entropy", "registered")
 
-    @model_validator(mode="after")
-    def _registered_is_said(self) -> ObjectiveCard:
+    def _problems(self) -> Iterator[str]:
         if (self.loss == "registered") != (self.registered is not None):
-            raise ValueError("loss: registered goes with what is registered, and no other loss does")
-        return self
+            yield "loss: registered goes with what is registered, and no other loss does"
 
 
 class PartCard(Section):
@@ -255,13 +254,11 @@ class Card(Section):
         """Write it as standard JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=indent, allow_nan=False, ensure_ascii=False)
 
-    @model_validator(mode="after")
-    def _has_a_form(self) -> Card:
+    def _problems(self) -> Iterator[str]:
         if not self.data.shape or min(self.data.shape) < 1 or max(self.data.shape) > _MOST:
-            raise ValueError(f"data.shape must have sizes from 1 to {_MOST}, found {list(self.data.shape)}")
+            yield f"data.shape must have sizes from 1 to {_MOST}, found {list(self.data.shape)}"
         if self.data.classes is not None and len(self.data.classes) < 2:
-            raise ValueError("data.classes must be two or more")
-        return self
+            yield "data.classes must be two or more"
 
     @property
     def shape(self) -> tuple[int, ...]:

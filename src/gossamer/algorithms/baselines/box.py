@@ -23,7 +23,7 @@ M. Abadi et al., "Deep learning with differential privacy", CCS 2016, Algorithm 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -57,11 +57,9 @@ class Settings(LearnerSettings):
         central = isinstance(content, Mapping) and content.get("name") == "central"
         return {"nodes": 1, **content} if central else content
 
-    @model_validator(mode="after")
-    def _central_is_one(self) -> Settings:
+    def _problems(self) -> Iterator[str]:
         if self.name == "central" and self.nodes != 1:
-            raise ValueError(f"central has all examples at 1 node, found {self.nodes}; leave nodes out, or take local")
-        return self
+            yield f"central has all examples at 1 node, found {self.nodes}; leave nodes out, or take local"
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import OneRate, Optimizer
@@ -150,14 +150,12 @@ class ClientSettings(Composite):
     batch_size: int = Field(default=16, ge=1, le=1_000_000)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
 
-    @model_validator(mode="after")
-    def _steps_or_epochs(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.local_steps is not None and self.local_epochs is not None:
-            raise ValueError(
+            yield (
                 f"a client makes local_steps or local_epochs, found {self.local_steps} and {self.local_epochs}; leave "
                 "one out"
             )
-        return self
 
     @property
     def stepwise(self) -> bool:

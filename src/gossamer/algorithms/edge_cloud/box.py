@@ -110,11 +110,9 @@ class StalenessSettings(Section):
     exponent: float = Field(default=0.0, ge=0, le=10)
     patience: float = Field(default=10.0, ge=1e-3)
 
-    @model_validator(mode="after")
-    def _bound_is_given(self) -> StalenessSettings:
+    def _problems(self) -> Iterator[str]:
         if self.on_stale != "apply" and self.bound is None:
-            raise ValueError(f"on_stale: {self.on_stale} needs a bound; give staleness.bound")
-        return self
+            yield f"on_stale: {self.on_stale} needs a bound; give staleness.bound"
 
     @property
     def enforced(self) -> int | None:
@@ -236,16 +234,14 @@ class Settings(EdgeSettings):
         rate = testbed_rate(values.get("name", "audp") != "audp")
         return {"batch_size": TESTBED_BATCH, "learning_rate": rate, **values}
 
-    @model_validator(mode="after")
-    def _one_node_or_a_server_that_counts_all(self) -> Settings:
+    def _problems(self) -> Iterator[str]:
         if self.name == "csgd" and self.nodes != 1:
-            raise ValueError(f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd")
+            yield f"csgd is centralised, so nodes must be 1, found {self.nodes}; or take asgd"
         if isinstance(self.learning_rate, rates.EpochRate) and self.learning_rate.clock == "own":
-            raise ValueError(
+            yield (
                 f"learning_rate.clock: the server of {self.name} counts the updates of all edges, which is global, "
                 "found own; leave it out"
             )
-        return self
 
 
 @dataclass(frozen=True)

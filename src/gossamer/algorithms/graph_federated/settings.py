@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from gossamer.algorithms.context import Batches, draw
 from gossamer.algorithms.plan import OneOr, SecureSums, Spec
@@ -141,8 +141,7 @@ class Settings(Composite):
     masking: Annotated[Masking, bare("name")] = Masking()
     consensus: int = Field(default=0, ge=0, le=10_000)
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         listed, least = isinstance(self.agents, tuple), min(self.sizes, default=0)
         examples = _most(self.local_steps) * _most(self.batch_size)
         rules = {
@@ -157,9 +156,7 @@ class Settings(Composite):
             "bands": (self.temporal == "banded") != (self.bands is not None),
         }
         facts = {"listed": len(self.sizes), "least": least, "examples": examples}
-        for line in refusals(__file__, rules, s=self, most=(MOST_AGENTS, MOST_EXAMPLES), **facts):
-            raise ValueError(line)
-        return self
+        return refusals(__file__, rules, s=self, most=(MOST_AGENTS, MOST_EXAMPLES), **facts)
 
     @property
     def sizes(self) -> tuple[int, ...]:

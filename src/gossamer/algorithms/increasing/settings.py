@@ -45,7 +45,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from gossamer.algorithms.optimizer import from_number
 from gossamer.algorithms.plan import OneOr, Terms
@@ -123,17 +123,15 @@ class TheoryGrowth(Section):
         """g/(g - 1)."""
         return self.g / (self.g - 1)
 
-    @model_validator(mode="after")
-    def _lemma_holds(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         least = math.ceil(self.ratio * math.e * (self.d + 1)) - 1
         if self.m < least:
-            raise ValueError(
+            yield (
                 f"m must be at least {self.ratio:g} e (d + 1) - 1, which is {least} for d = {self.d}, found {self.m}; "
                 "raise m"
             )
         if self.gamma * self.ratio < 1:
-            raise ValueError(f"gamma must be at least 1 - 1/g, found {self.gamma:g} with g = {self.g:g}; raise gamma")
-        return self
+            yield f"gamma must be at least 1 - 1/g, found {self.gamma:g} with g = {self.g:g}; raise gamma"
 
 
 class TheorySizes(TheoryGrowth):
@@ -253,14 +251,13 @@ class TheoryConstants(TheoryGrowth):
     strong_convexity: PositiveFloat
     alpha: float = Field(default=36.0, ge=12)
 
-    @model_validator(mode="after")
-    def _convexity_is_possible(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.strong_convexity > self.smoothness:
-            raise ValueError(
+            yield (
                 f"strong_convexity is at most smoothness, found {self.strong_convexity:g} > {self.smoothness:g}; "
                 "exchange them, or correct one"
             )
-        return self
 
 
 class TheoryDelay(TheoryConstants):
@@ -309,14 +306,12 @@ class PowerDelay(Section):
     factor: float = Field(default=1.0, ge=0)
     exponent: float = Field(default=0.5, ge=0)
 
-    @model_validator(mode="after")
-    def _age_grows(self) -> PowerDelay:
+    def _problems(self) -> Iterator[str]:
         if self.exponent > 1 or self.factor > 1:
-            raise ValueError(
+            yield (
                 "t - tau(t) must not fall, for which factor and exponent are at most 1, found factor "
                 f"{self.factor:g} and exponent {self.exponent:g}; lower what is above 1 and raise constant instead"
             )
-        return self
 
     def at(self, t: float) -> float:
         return float(self.constant + self.factor * max(t, 0) ** self.exponent)
@@ -530,15 +525,13 @@ class Settings(Composite):
     rounds: int | None = Field(default=None, ge=1, le=10_000_000)
     gradients: int | None = Field(default=None, ge=1)
 
-    @model_validator(mode="after")
-    def _aggregators_have_children(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         levels = [*self.aggregators, self.nodes]
         if levels != sorted(levels):
-            raise ValueError(
+            yield (
                 f"aggregators: every level has at least as many as the one above, and at most as many as there are "
                 f"nodes ({self.nodes}); found {list(self.aggregators)}"
             )
-        return self
 
     @property
     def updates_per_node(self) -> int | None:

@@ -31,7 +31,7 @@ averaging", NeurIPS 2022, arXiv 2206.05091.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -80,14 +80,12 @@ class Settings(LearnerSettings):
         several = isinstance(content, Mapping) and content.get("name") == "muffliato"
         return {"gossip_steps": 5, "acceleration": "chebyshev", **content} if several else content
 
-    @model_validator(mode="after")
-    def _once(self) -> Settings:
+    def _problems(self) -> Iterator[str]:
         if self.name == "d_psgd" and (self.gossip_steps, self.acceleration) != (1, "none"):
-            raise ValueError(
+            yield (
                 f"d_psgd averages once a round, found gossip_steps {self.gossip_steps} and acceleration "
                 f"{self.acceleration}; leave them out, or take muffliato"
             )
-        return self
 
 
 # The nodes make gossip steps in lock-step with their neighbours. Messages arrive once and in order, so a neighbour's

@@ -7,7 +7,7 @@ A spec is a YAML file or the same object in Python. A section may be a bare name
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -63,11 +63,9 @@ class PretrainedSettings(Section):
     path: Path | None = None
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
 
-    @model_validator(mode="after")
-    def _names_a_file(self) -> PretrainedSettings:
+    def _problems(self) -> Iterator[str]:
         if self.path is None and self.sha256 is None:
-            raise ValueError("which file is it? give a path")
-        return self
+            yield "which file is it? give a path"
 
 
 class ObjectiveSettings(Section):
@@ -116,11 +114,9 @@ class ObjectiveSettings(Section):
     frozen: str | None = Field(default=None, pattern=f"^([0-9a-f]{{64}}|{NOTHING_FROZEN})$")
     class_weight: ClassWeight | None = None
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> ObjectiveSettings:
+    def _problems(self) -> Iterator[str]:
         if self.name is not None and self.module is not None:
-            raise ValueError(f"give a name or a module, found both {self.name!r} and {self.module!r}")
-        return self
+            yield f"give a name or a module, found both {self.name!r} and {self.module!r}"
 
 
 class EvaluationSettings(Section):
@@ -163,16 +159,14 @@ class EvaluationSettings(Section):
     honest: float | None = Field(default=None, gt=0, le=1)
     group: str | None = None
 
-    @model_validator(mode="after")
-    def _release_has_an_epsilon(self) -> EvaluationSettings:
+    def _problems(self) -> Iterator[str]:
         if (self.release is None) != (self.epsilon is None):
             missing = "epsilon" if self.epsilon is None else "release"
-            raise ValueError(f"{missing} is missing: a release of held-out examples is private, and has an epsilon")
+            yield f"{missing} is missing: a release of held-out examples is private, and has an epsilon"
         if self.by == "federation" and self.release is None:
-            raise ValueError("release is missing: by says whose held-out examples are released together")
+            yield "release is missing: by says whose held-out examples are released together"
         if self.honest is not None and self.by != "federation":
-            raise ValueError("by: federation is missing: honest says how many parties add noise to what they sum")
-        return self
+            yield "by: federation is missing: honest says how many parties add noise to what they sum"
 
 
 class ComputeSettings(Section):
@@ -215,8 +209,7 @@ class ComputeSettings(Section):
     device: Literal["auto", "cpu", "cuda"] | None = None
     precision: Literal["tf32", "bfloat16"] | None = None
 
-    @model_validator(mode="after")
-    def _ways_agree(self) -> ComputeSettings:
+    def _problems(self) -> Iterator[str]:
         here, exact = self.device is not None, self.rounding == "exact"
         rules = {
             "precision": not here and self.precision is not None,
@@ -224,9 +217,7 @@ class ComputeSettings(Section):
             "processors": here and self.strategy in ("compiled", "threads", "loop"),
             "exact vmap": exact and self.strategy == "vmap",
         }
-        for line in refusals(__file__, rules, s=self):
-            raise ValueError(line)
-        return self
+        return refusals(__file__, rules, s=self)
 
 
 def _seconds_or(*words: str) -> BeforeValidator:
@@ -367,36 +358,22 @@ class Experiment(Section, Spec):
             return {key: value for key, value in values.items() if value is not None}
         return values
 
-    @model_validator(mode="after")
-    def _algorithm_is_decided(self) -> Experiment:
-        """Fill in what depends on whether there is noise, so that a written spec says what was done."""
-        decided = ALGORITHMS[self.algorithm.name].decided(self.algorithm, self.private)
-        object.__setattr__(self, "algorithm", decided)
-        return self
-
-    @model_validator(mode="after")
-    def _clip_is_decided(self) -> Experiment:
-        """Fill in the default, which depends on the algorithm, so that a written spec says what was done."""
-        default = ALGORITHMS[self.algorithm.name].clips.default
+    def _decide(self) -> None:
+        algorithm = ALGORITHMS[self.algorithm.name]
+        object.__setattr__(self, "algorithm", algorithm.decided(self.algorithm, self.private))
+        default = algorithm.clips.default
         # A quantile is counted by Gaussian noise, and of examples' gradients.
         if isinstance(default, QuantileClip) and (self.privacy.mechanism != "gaussian" or self.terms.unit != EXAMPLE):
             default = FixedClip()
+        decided: dict[str, Any] = {}
         if self.privacy.clip is None and (self.private or isinstance(default, StageClip)):
-            object.__setattr__(self, "privacy", self.privacy.model_copy(update={"clip": default}))
-        return self
-
-    @model_validator(mode="after")
-    def _algorithm_agrees(self) -> Experiment:
-        """Fill in the relation that goes with the algorithm, so that a written spec says it; and ask for the rest."""
+            decided["clip"] = default
         if self.terms.relation is not None and self.privacy.neighboring_relation is None:
-            relation = {"neighboring_relation": self.terms.relation}
-            object.__setattr__(self, "privacy", self.privacy.model_copy(update=relation))
-        for problem in ALGORITHMS[self.algorithm.name].check(self.algorithm, self):
-            raise ValueError(problem)
-        return self
+            decided["neighboring_relation"] = self.terms.relation
+        object.__setattr__(self, "privacy", self.privacy.model_copy(update=decided))
 
-    @model_validator(mode="after")
-    def _privacy_is_decided(self) -> Experiment:
+    def _problems(self) -> Iterator[str]:
+        yield from ALGORITHMS[self.algorithm.name].check(self.algorithm, self)
         privacy, seen, budget = self.privacy, self.evaluation, self.budget is not None
         ends_early = self.stop.accuracy is not None
         amount = budget or privacy.level is not None or privacy.agent_noise is not None
@@ -413,13 +390,11 @@ class Experiment(Section, Spec):
             "counted": isinstance(privacy.clip, QuantileClip) and privacy.mechanism == "l2_laplace",
         }
         level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
-        for line in refusals(__file__, rules, s=self, level=level):
-            raise ValueError(line)
+        yield from refusals(__file__, rules, s=self, level=level)
         if self.private and self.proved:
             how = "privacy.accept_weak: true (--set privacy.accept_weak=true)"
             if (problem := refused_delta(self.delta, privacy.accept_weak, how)) is not None:
-                raise ValueError(f"{'budget' if budget else 'privacy'}: {problem}")
-        return self
+                yield f"{'budget' if budget else 'privacy'}: {problem}"
 
     def _repr_html_(self) -> str:
         """The experiment as notebooks show it: what is not as by default in a line a section, and the spec to open."""
