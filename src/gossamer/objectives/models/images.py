@@ -14,16 +14,12 @@ import math
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.errors import ModelError
-
-Block = Callable[[int, int, int], nn.Module]
-"""(inputs, outputs, stride) -> module."""
 
 
 def image_channels(name: str, input_shape: tuple[int, ...], least: int = 1) -> int:
@@ -88,7 +84,13 @@ class ImageNetwork(nn.Sequential):
     ACTIVATION : type
         Activation behind both.
     STAGES : sequence of tuple
-        Arguments of `row`, for each stage.
+        Channels, blocks and the stride of the first, for each stage; and what else its blocks are given.
+    FIRST : int
+        Number in the name of the first stage.
+    WIDER : int
+        Factor of the channels of all stages.
+    POOLED : bool
+        Whether the image is halved after each stage.
     """
 
     NAME: ClassVar[str]
@@ -97,6 +99,9 @@ class ImageNetwork(nn.Sequential):
     LEAST: ClassVar[int] = 1
     ACTIVATION: ClassVar[type[nn.Module]] = nn.ReLU
     STAGES: ClassVar[Sequence[tuple[int, ...]]] = ()
+    FIRST: ClassVar[int] = 1
+    WIDER: ClassVar[int] = 1
+    POOLED: ClassVar[bool] = False
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> None:
         channels, layers = image_channels(self.NAME, input_shape, self.LEAST), OrderedDict[str, nn.Module]()
@@ -113,15 +118,16 @@ class ImageNetwork(nn.Sequential):
 
     def body(self, channels: int, width: float) -> Iterator[tuple[str, nn.Module, int]]:
         """Name, layer and number of channels put out, of one layer after the other; by default of `STAGES`."""
-        for number, row in enumerate(self.STAGES, start=1):
-            block, outputs, depth, stride = self.row(width, *row)
-            later = (block(outputs, outputs, 1) for _ in range(depth - 1))
-            yield f"stage{number}", nn.Sequential(block(channels, outputs, stride), *later), outputs
-            channels = outputs
+        for number, (filters, depth, stride, *more) in enumerate(self.STAGES, self.FIRST):
+            outputs, blocks = self.WIDER * scaled(filters, width), []
+            for step in (stride, *[1] * (depth - 1)):
+                blocks.append(self.block(channels, outputs, step, *more))
+                channels = outputs
+            yield f"stage{number}", nn.Sequential(*blocks, *([nn.MaxPool2d(2)] if self.POOLED else [])), outputs
 
     @abstractmethod
-    def row(self, width: float, *row: int) -> tuple[Block, int, int, int]:
-        """Block of a stage, its number of outputs, that of blocks, and the stride of the first."""
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        """Make a block of a stage."""
 
 
 class Residual(nn.Module):
@@ -203,11 +209,11 @@ class ResNeXt29(ImageNetwork):
     """Three stages of three bottlenecks, each with two parallel transformations."""
 
     NAME = "resnext29"
-    STAGES = ((64, 1), (128, 2), (256, 2))  # width of a group, stride
+    STAGES = ((64, 3, 1), (128, 3, 2), (256, 3, 2))  # width of a group, blocks, stride
+    WIDER = 2 * _GROUPS
 
-    def row(self, width: float, *row: int) -> tuple[Block, int, int, int]:
-        channels, stride = row
-        return _bottleneck, 2 * _GROUPS * scaled(channels, width), 3, stride
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        return _bottleneck(inputs, outputs, stride)
 
 
 # ResNet-18 for small images.
@@ -225,11 +231,10 @@ class ResNet18(ImageNetwork):
     """Four stages of two basic blocks."""
 
     NAME = "resnet18"
-    STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride
+    STAGES = ((64, 2, 1), (128, 2, 2), (256, 2, 2), (512, 2, 2))
 
-    def row(self, width: float, *row: int) -> tuple[Block, int, int, int]:
-        channels, stride = row
-        return basic_block, scaled(channels, width), 2, stride
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        return basic_block(inputs, outputs, stride)
 
 
 # SENet-18: ResNet-18 with squeeze-and-excitation.
@@ -240,13 +245,8 @@ class SENet18(ResNet18):
 
     NAME = "senet18"
 
-    def row(self, width: float, *row: int) -> tuple[Block, int, int, int]:
-        _, outputs, depth, stride = super().row(width, *row)
-
-        def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-            return basic_block(inputs, outputs, stride, SqueezeExcite(outputs, max(1, outputs // 16), nn.ReLU()))
-
-        return block, outputs, depth, stride
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        return basic_block(inputs, outputs, stride, SqueezeExcite(outputs, max(1, outputs // 16), nn.ReLU()))
 
 
 # GoogLeNet for small images.
@@ -306,21 +306,14 @@ class GoogLeNet(ImageNetwork):
 # VGG-19 for small images.
 # Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR 2015, table 1,
 # configuration E; one linear layer in place of three, as images of 32 x 32 pixels leave one position.
-
-_VGG = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))  # channels, convolutions
-
-
 class VGG19(ImageNetwork):
     """Sixteen 3x3 convolutions in five stages, halving the image after each, and a linear layer."""
 
-    NAME, STEM, LEAST = "vgg19", 0, 32
+    NAME, STEM, LEAST, POOLED = "vgg19", 0, 32, True
+    STAGES = ((64, 2, 1), (128, 2, 1), (256, 4, 1), (512, 4, 1), (512, 4, 1))
 
-    def body(self, channels: int, width: float) -> Iterator[tuple[str, nn.Module, int]]:
-        for number, (filters, depth) in enumerate(_VGG, start=1):
-            outputs = scaled(filters, width)
-            blocks = [conv_norm_act(outputs if i else channels, outputs, 3) for i in range(depth)]
-            yield f"stage{number}", nn.Sequential(*blocks, nn.MaxPool2d(2)), outputs
-            channels = outputs
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        return conv_norm_act(inputs, outputs, 3)
 
 
 # MobileNetV2 for small images.
@@ -332,19 +325,17 @@ class MobileNetV2(ImageNetwork):
 
     NAME, STEM, LAST, ACTIVATION = "mobilenetv2", 32, 1280, nn.ReLU6
     STAGES = (
-        (1, 16, 1, 1),
-        (6, 24, 2, 1),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    )  # expansion, channels, blocks, stride of the first
+        (16, 1, 1, 1),
+        (24, 2, 1, 6),
+        (32, 3, 2, 6),
+        (64, 4, 2, 6),
+        (96, 3, 1, 6),
+        (160, 3, 2, 6),
+        (320, 1, 1, 6),
+    )  # channels, blocks, stride of the first, expansion
 
-    def row(self, width: float, *row: int) -> tuple[Block, int, int, int]:
-        expansion, channels, depth, stride = row
-        block = partial(inverted_residual, expansion=expansion, activation=nn.ReLU6)
-        return block, scaled(channels, width), depth, stride
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        return inverted_residual(inputs, outputs, stride, more[0], nn.ReLU6)
 
 
 # EfficientNet-B0 for small images.
@@ -358,23 +349,18 @@ class EfficientNetB0(ImageNetwork):
 
     NAME, STEM, ACTIVATION = "efficientnet_b0", 32, nn.SiLU
     STAGES = (
-        (1, 16, 1, 2),
-        (6, 24, 2, 1),
-        (6, 40, 2, 2),
-        (6, 80, 3, 2),
-        (6, 112, 3, 1),
-        (6, 192, 4, 2),
-        (6, 320, 1, 2),
-    )  # expansion, channels, blocks, stride of the first
+        (16, 1, 2, 1),
+        (24, 2, 1, 6),
+        (40, 2, 2, 6),
+        (80, 3, 2, 6),
+        (112, 3, 1, 6),
+        (192, 4, 2, 6),
+        (320, 1, 2, 6),
+    )  # channels, blocks, stride of the first, expansion
 
-    def row(self, width: float, *row: int) -> tuple[Block, int, int, int]:
-        expansion, channels, depth, stride = row
-
-        def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-            excite = SqueezeExcite(outputs, max(1, outputs // 16), nn.SiLU())  # as in SENet
-            return inverted_residual(inputs, outputs, stride, expansion, nn.SiLU, excite)
-
-        return block, scaled(channels, width), depth, stride
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        excite = SqueezeExcite(outputs, max(1, outputs // 16), nn.SiLU())  # as in SENet
+        return inverted_residual(inputs, outputs, stride, more[0], nn.SiLU, excite)
 
 
 # MobileNet for small images.
@@ -412,8 +398,6 @@ class MobileNet(ImageNetwork):
 # A(DP)2SGD cites the first version, but the 4.82 MB in its table 2 are those of the second.
 # Ma et al., "ShuffleNet V2: practical guidelines for efficient CNN architecture design", ECCV 2018, figure 3(c, d) and
 # table 5 (1x); the first convolution has stride 1 and no pooling follows, since the images are 7 times smaller.
-
-_SHUFFLE = ((116, 4), (232, 8), (464, 4))  # channels, units
 
 
 def _branch(inputs: int, outputs: int, stride: int) -> nn.Sequential:
@@ -457,11 +441,8 @@ class _Reduction(nn.Module):
 class ShuffleNet(ImageNetwork):
     """Three stages of shuffle units."""
 
-    NAME, STEM, LAST = "shufflenet", 24, 1024
+    NAME, STEM, LAST, FIRST = "shufflenet", 24, 1024, 2  # the paper's first stage is the stem
+    STAGES = ((116, 4, 2), (232, 8, 2), (464, 4, 2))
 
-    def body(self, channels: int, width: float) -> Iterator[tuple[str, nn.Module, int]]:
-        for number, (filters, units) in enumerate(_SHUFFLE, start=2):  # the paper's first stage is the stem
-            outputs = scaled(filters, width)
-            later = (_Unit(outputs) for _ in range(units - 1))
-            yield f"stage{number}", nn.Sequential(_Reduction(channels, outputs), *later), outputs
-            channels = outputs
+    def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
+        return _Reduction(inputs, outputs) if stride == 2 else _Unit(outputs)
