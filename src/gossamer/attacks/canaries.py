@@ -179,8 +179,7 @@ class Sum(NamedTuple):
         expected = self.rate * (0.5 * (self.inside + self.outside).sum(axis=0) + self.each * self.others.sum(axis=0))
         surprise = self.seen - expected
         inside, outside = (self._log_likelihoods(own, surprise) for own in (self.inside, self.outside))
-        ratios: npt.NDArray[np.float64] = np.clip(inside - outside, -_SURE, _SURE)
-        return ratios
+        return np.clip(inside - outside, -_SURE, _SURE)
 
     def _log_likelihoods(self, own: FloatArray, surprise: FloatArray) -> npt.NDArray[np.float64]:
         squares = _products(own, own)

@@ -164,8 +164,7 @@ class _Dummy:
         found = self.gradient(x)
         if math.isfinite(self.clip):
             found = found * (self.clip / found.norm().clamp_min(1e-12)).clamp_max(1.0)
-        distance: Tensor = (found - self.target).square().sum() / self.target.square().sum().clamp_min(1e-12)
-        return distance
+        return (found - self.target).square().sum() / self.target.square().sum().clamp_min(1e-12)
 
 
 def _variation(x: Tensor) -> Tensor:

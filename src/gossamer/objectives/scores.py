@@ -374,8 +374,7 @@ def named_of(scores: Floats, likely: Floats | None = None, threshold: float | No
 
 def _confusion(targets: npt.NDArray[Any], named: npt.NDArray[np.int64], classes: int) -> list[list[int]]:
     pairs = np.bincount(targets.astype(np.int64) * classes + named, minlength=classes**2)
-    found: list[list[int]] = pairs.reshape(classes, classes).tolist()
-    return found
+    return pairs.reshape(classes, classes).tolist()
 
 
 def _together(*parts: OfWeights) -> OfWeights:

@@ -302,8 +302,7 @@ def _inner(points: FloatArray, parts: npt.NDArray[np.int64]) -> FloatArray:
     """Points that cut the cells between ``points`` into so many parts each."""
     cell = np.repeat(np.arange(parts.size), parts - 1)
     within = np.arange(cell.size) - np.repeat(np.cumsum(parts - 1) - (parts - 1), parts - 1) + 1
-    inner: FloatArray = points[cell] + np.diff(points)[cell] * (within / parts[cell])
-    return inner
+    return points[cell] + np.diff(points)[cell] * (within / parts[cell])
 
 
 _CELLS = 128  # per standard deviation of the angle
@@ -415,10 +414,7 @@ def _exponent(epsilon: float, size: int, angles: FloatArray) -> FloatArray:
     wide = np.abs(cosine) < 0.5
     log_sine = np.where(wide, np.log1p(-(np.where(wide, cosine, 0.0) ** 2)) / 2, np.log(sine))
     height = (size - 2) * math.log1p(-mode) / 2 + (size - 2) * math.log1p(mode) / 2
-    exponent: FloatArray = (
-        epsilon / 2 * (cosine - mode) + (size - 2) * log_sine - height + np.log((excess + sine**2) / (excess + 1))
-    )
-    return exponent
+    return epsilon / 2 * (cosine - mode) + (size - 2) * log_sine - height + np.log((excess + sine**2) / (excess + 1))
 
 
 def _bessel_ratio(order: float, at: float) -> float:

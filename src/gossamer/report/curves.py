@@ -145,8 +145,7 @@ def _over_seeds(setting: str, runs: Sequence[tuple[FloatArray, FloatArray]], mos
 
 def _held(at: FloatArray, values: FloatArray, grid: FloatArray) -> FloatArray:
     """The last value up to each place of the grid; the first one before it."""
-    held: FloatArray = values[np.maximum(np.searchsorted(at, grid, side="right") - 1, 0)]
-    return held
+    return values[np.maximum(np.searchsorted(at, grid, side="right") - 1, 0)]
 
 
 def _short(value: float) -> float:

@@ -158,8 +158,7 @@ class AlgorithmContract:
         return self.algorithm.cast(self.settings, self.names)
 
     def nodes(self, **options: Any) -> dict[str, Node]:
-        built: dict[str, Node] = self.algorithm.build(self.settings, self.context(**options))
-        return built
+        return self.algorithm.build(self.settings, self.context(**options))
 
     def run(
         self,

@@ -98,8 +98,7 @@ def _kinds(
 
 def model_of(node: Node) -> Model | Confined:
     """Model that a node works at: a server's start for its agents, or what an agent got."""
-    model: Model | Confined = node.state.start if isinstance(node, ServerNode) else node.state.w
-    return model
+    return node.state.start if isinstance(node, ServerNode) else node.state.w
 
 
 def output(nodes: Mapping[str, Node]) -> Model:

@@ -122,8 +122,7 @@ def _check_parts(settings: Settings, context: Context) -> None:
 
 def model_of(node: Node) -> Model:
     """The model this node would deploy: the newest global one, less a client's own updates that it lacks."""
-    model: Model = node.base if isinstance(node, ClientNode) else node.state.v
-    return model
+    return node.base if isinstance(node, ClientNode) else node.state.v
 
 
 def output(nodes: Mapping[str, Node]) -> Model:

@@ -253,8 +253,7 @@ def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
 def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
     """W'W of one gossip step."""
     matrix = metropolis(graph)
-    squared: Matrix = matrix.T @ matrix
-    return squared
+    return matrix.T @ matrix
 
 
 ALGORITHM = Algorithm(

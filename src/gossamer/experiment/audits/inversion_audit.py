@@ -265,8 +265,7 @@ def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatA
         found = match_gradient(
             prepared.objective, model, released, shape, low=span[0], high=span[1], clip=mechanism.clip, seed=seed
         )
-        recovered: FloatArray = found.recovered.ravel()
-        return recovered
+        return found.recovered.ravel()
 
     return attack
 

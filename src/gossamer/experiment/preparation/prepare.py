@@ -134,8 +134,7 @@ class Sources:
 def nodes_of(prepared: Prepared, plan: Plan) -> dict[str, Node]:
     """Fresh nodes of a run, by name."""
     context = prepared.context(plan.mechanisms, plan.quotas, lengths=plan.lengths)
-    nodes: dict[str, Node] = prepared.algorithm.build(prepared.experiment.algorithm, context)
-    return nodes
+    return prepared.algorithm.build(prepared.experiment.algorithm, context)
 
 
 def sides_of(prepared: Prepared, plan: Plan, sources: Sources) -> Pool:

@@ -508,8 +508,7 @@ def _log1p(values: ComplexArray) -> ComplexArray:
     modulus = np.log1p(np.where(near, size, 0.0)) / 2
     with np.errstate(divide="ignore"):
         modulus = np.where(near, modulus, np.log(np.hypot(1 + values.real, values.imag)))
-    result: ComplexArray = np.maximum(modulus, _LEAST_LOG) + 1j * np.arctan2(values.imag, 1 + values.real)
-    return result
+    return np.maximum(modulus, _LEAST_LOG) + 1j * np.arctan2(values.imag, 1 + values.real)
 
 
 _ROUNDING = float(np.finfo(np.float64).eps)

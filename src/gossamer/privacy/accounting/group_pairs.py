@@ -273,8 +273,7 @@ class MixtureSide:
     def losses(self, cuts: FloatArray) -> FloatArray:
         """The privacy losses at ``cuts``, from 0 on."""
         found = self._log_total(cuts) if self.up else np.zeros_like(cuts)
-        losses: FloatArray = np.maximum(found - self._log_total(-cuts) if self.down else found, 0.0)
-        return losses
+        return np.maximum(found - self._log_total(-cuts) if self.down else found, 0.0)
 
     def at(self, losses: FloatArray, cuts: FloatArray) -> FloatArray:
         """Return the mass that P has beyond a cut, less exp(loss) times that of Q, if it is more."""

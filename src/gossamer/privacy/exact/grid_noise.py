@@ -126,8 +126,7 @@ def discrete_gaussian(words: Words, scale: int, size: int) -> IntArray:
 
 def words_of(generator: np.random.Generator) -> Words:
     """The random words of a generator: of numpy's, or of a `SecretRandomness`."""
-    found: Words = getattr(generator, "words", None) or generator.bit_generator.random_raw
-    return found
+    return getattr(generator, "words", None) or generator.bit_generator.random_raw
 
 
 @dataclass(frozen=True, eq=False)

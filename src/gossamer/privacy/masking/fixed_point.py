@@ -271,8 +271,7 @@ class FixedPoint:
         """A sum in two's complement."""
         if total.dtype != DTYPES[self.bits]:
             raise ValueError(f"expected a sum of {DTYPES[self.bits]}, found {total.dtype}")
-        signed: npt.NDArray[np.signedinteger] = total.view(np.int64 if self.bits == 64 else np.int32)
-        return signed
+        return total.view(np.int64 if self.bits == 64 else np.int32)
 
     def _number(self, steps: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.float64]:
         return np.ldexp(steps.astype(np.float64), -self._fraction_bits)

@@ -200,8 +200,7 @@ def _banded_noise(factorisation: Factorisation) -> FloatArray:
     # it: errors of the recursion die out.
     impulse = np.zeros(factorisation.rounds)
     impulse[0] = 1.0
-    noise: FloatArray = np.cumsum(lfilter([1.0], factorisation.kernel, impulse))
-    return noise
+    return np.cumsum(lfilter([1.0], factorisation.kernel, impulse))
 
 
 def _one(factorisation: Factorisation) -> FloatArray:
@@ -295,8 +294,7 @@ class CorrelatedNoise:
     @property
     def message_standard_deviations(self) -> FloatArray:
         """Standard deviations of a coordinate of the noise in each message, [rounds]."""
-        deviations: FloatArray = self.standard_deviation * np.sqrt(self.factorisation.message_variances)
-        return deviations
+        return self.standard_deviation * np.sqrt(self.factorisation.message_variances)
 
     def describe(self) -> dict[str, Any]:
         """The noise as plain data."""
