@@ -17,6 +17,7 @@ pytest.importorskip("paho", reason="needs the extra mqtt")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.founded_broker import FoundedBroker, free_port
+from tests.reference.lossy_relay import PUBACK, PUBLISH, Loses, LossyRelay
 from tests.reference.mqtt_client import HOST, LONG, Client, talk
 from tests.reference.reissued import reissue
 
@@ -91,6 +92,59 @@ def test_parties_and_servers_talk(folder: Path, broker: FoundedBroker) -> None:
     with transport(folder, "a") as a, transport(folder, "server") as server:
         talk(a, server)
         talk(server, a)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (
+            lambda kind, size: kind == PUBLISH and size > 4000,
+            "perhaps too large: the broker confirms messages, ",
+        ),
+        (lambda kind, size: kind == PUBACK, "not acknowledged: the broker has confirmed nothing that was sent for "),
+    ],
+)
+def test_what_is_lost_on_the_way_to_the_broker(lost: Loses, said: str, folder: Path, broker: FoundedBroker) -> None:
+    with LossyRelay(folder, "a") as relay, transport(folder, "server"):
+        address = BrokerAddress(HOST, relay.port, tls(folder, "a"))
+        with MqttTransport(read_signed(folder / "federation.yaml").run, "a", address, PATIENT) as a:
+            a.send("server", bytes(5000))
+            a.flush(10.0)
+            assert a.refusal("server") == ""
+            relay.loses = lost
+            until = time.monotonic() + 60.0
+            while not a.refusal("server").startswith(said):
+                assert time.monotonic() < until, a.refusal("server")
+                a.send("server", bytes(5000))
+                a.send("server", bytes(10))
+                time.sleep(1.0)
+            relay.loses = lambda kind, size: False
+            while a.refusal("server"):
+                assert time.monotonic() < until, a.refusal("server")
+                a.send("server", bytes(5000))
+                time.sleep(1.0)
+
+
+def test_a_connection_that_is_made_anew_carries_what_the_one_before_kept_back(
+    folder: Path, broker: FoundedBroker
+) -> None:
+    """None is confirmed of more messages than may be on their way; the new connection begins without them."""
+    with LossyRelay(folder, "a") as relay, transport(folder, "server") as server:
+        address = BrokerAddress(HOST, relay.port, tls(folder, "a"))
+        with MqttTransport(read_signed(folder / "federation.yaml").run, "a", address, PATIENT) as a:
+            relay.loses = lambda kind, size: kind == PUBACK
+            for _ in range(30):
+                a.send("server", b"before")
+            while (came := server.receive(2.0)) is not None:
+                assert came.payload == b"before"
+            a.reconnect("a test wants it")
+            until = time.monotonic() + LONG
+            while not a.connected:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            talk(a, server)
+            time.sleep(5.1)
+            assert a.refusal("server").startswith("not acknowledged: the broker has confirmed nothing")
 
 
 def test_no_certificate(folder: Path, broker: FoundedBroker) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.deployments import experiment
 from tests.reference.founded_broker import FoundedBroker, free_port
+from tests.reference.lossy_relay import PUBACK, PUBLISH, Loses, LossyRelay
 
 from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.founding.founding import kept_authority
@@ -52,6 +53,10 @@ _DISK = 'mount -t tmpfs -o size=8m none "$0" || exit 77; exec "$@"'
 _READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"'
 _MAIN = "from gossamer.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
 _OLD_VERSION = f"import gossamer.version as v; v.__version__ = '0.0.9'; {_MAIN}"
+_THROUGH = f"""import socket
+there = socket.create_connection
+socket.create_connection = lambda address, *rest, **more: there((address[0], %d), *rest, **more)
+{_MAIN}"""
 _STOPPED_CLOCK = f"import time; then = time.time(); time.time = lambda: then; {_MAIN}"
 
 
@@ -62,7 +67,7 @@ class Drill:
         self.folder, url = folder / "f", f"mqtts://127.0.0.1:{free_port()}"
         self.federation = LocalFederation.found(experiment(SPEC % nodes), self.folder, url)
         self.broker, self.pids = FoundedBroker(self.folder), dict[str, int]()
-        self.said = folder / "overview.jsonl"
+        self.said, self.stack = folder / "overview.jsonl", ExitStack()
 
     def state(self, name: str) -> Path:
         return self.folder / name / "state"
@@ -88,6 +93,12 @@ class Drill:
         """Start a party whose state folder is a file system of its own, which it takes with it when it ends."""
         self.state(name).mkdir(mode=0o700, exist_ok=True)
         self.start_as(name, _MAIN, *MOUNT, "sh", "-c", _DISK, str(self.state(name)))
+
+    def start_through_relay(self, name: str) -> LossyRelay:
+        """Start a party whose connection to the broker goes through a machine that may lose packets."""
+        relay = self.stack.enter_context(LossyRelay(self.folder, name))
+        self.start_as(name, _THROUGH % relay.port)
+        return relay
 
     def end(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         os.kill(self.pids[name], how)
@@ -138,7 +149,7 @@ class Drill:
 @contextmanager
 def drill(folder: Path, nodes: int) -> Iterator[Drill]:
     there = Drill(folder, nodes)
-    with there.broker, there.said.open("wb") as said:
+    with there.broker, there.stack, there.said.open("wb") as said:
         words = ["federation", "status", str(there.folder), "--watch", "--json", "--wait", "60"]
         watch = subprocess.Popen([sys.executable, "-c", _MAIN, *words], stdout=said)
         try:
@@ -226,6 +237,28 @@ def expired_papers(there: Drill, name: str) -> tuple[str, Mend]:
     return "its certificate has expired", mend
 
 
+def _losing(there: Drill, name: str, loses: Loses) -> Mend:
+    """Have the way of a party to the broker lose packets, once all is well."""
+    there.end(name)
+    relay = there.start_through_relay(name)
+    folder = StateFolder(there.state(name))
+    there.wait(lambda: folder.process is not None and folder.status().get("updates", 0) > 0, "it to go on")
+    there.well()
+    relay.loses, passes = loses, relay.loses
+    return lambda: setattr(relay, "loses", passes)
+
+
+def large_messages(there: Drill, name: str) -> tuple[str, Mend]:
+    """A model has 5,200 bytes, and what is said beside it a few hundred."""
+    mend = _losing(there, name, lambda kind, size: kind == PUBLISH and size > 4000)
+    return "perhaps too large: the broker confirms messages", mend
+
+
+def acknowledgements(there: Drill, name: str) -> tuple[str, Mend]:
+    mend = _losing(there, name, lambda kind, size: kind == PUBACK)
+    return "not acknowledged: the broker has confirmed nothing", mend
+
+
 def full_disk(there: Drill, name: str) -> tuple[str, Mend]:
     """The party's store is on a small disk from its start on, and is lost with it: its part in the run is over."""
     with suppress(OSError), (there.disk(name) / "filled").open("wb") as file:
@@ -242,7 +275,8 @@ def read_only(there: Drill, name: str) -> tuple[str, Mend]:
 
 
 FAULTS: list[Callable[[Drill, str], tuple[str, Mend]]] = [
-    *(silent, hang, access_list, other_version, stopped_clock, old_copy, expired_papers, full_disk, read_only)
+    *(silent, hang, access_list, other_version, stopped_clock, old_copy, expired_papers, large_messages),
+    *(acknowledgements, full_disk, read_only),
 ]
 RED = {other_version: False}
 """Whether a fault is critical; by default it is."""

@@ -38,6 +38,9 @@ class Transport:
     def refusal(self, to: str) -> str:
         return ""
 
+    def unconfirmed(self, seconds: float) -> str:
+        return ""
+
     def reconnect(self, why: str) -> None:
         pass
 

@@ -169,6 +169,10 @@ class Transport(Protocol):
         """Reason why what was last sent to a node went no further, as far as it is known."""
         ...
 
+    def unconfirmed(self, seconds: float) -> str:
+        """Say what the broker has not confirmed for so many seconds, while there is a connection; empty if nothing."""
+        ...
+
     def reconnect(self, why: str) -> None:
         """Make the connection anew, where there is one."""
         ...

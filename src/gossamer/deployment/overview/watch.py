@@ -16,6 +16,7 @@ from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.party.health import CRITICAL, STATES, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
 from gossamer.deployment.party.party import LARGEST_DATAGRAM
+from gossamer.deployment.party.reach import ALONE
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
 from gossamer.deployment.peers.standing import PeerState
@@ -173,11 +174,38 @@ def judged(
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))
     own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
+    cut = _cut_off({name: found[name] for name in heard if name not in own})
+    for name, text in cut.items():
+        if all(one.kind != "reach" or one.level != CRITICAL for one in wrong[name]):
+            wrong[name].append(Alert(CRITICAL, text, "reach"))
     for name, status in found.items():
         late = _late(status)
-        by_others = bool(late) and late <= own
+        by_others = bool(late) and late <= own | cut.keys() and name not in cut
         grade(status, [_as_consequence(one, late) if by_others else one for one in wrong[name]])
     return found
+
+
+def _cut_off(heard: Statuses) -> dict[str, str]:
+    """What is said of parties that are heard, where nothing is acknowledged between them and all whom they reach.
+
+    It may be only the others who notice, as where large messages to a party are lost. Of two ends it is the fault of
+    the one that has more such peers, as a server that all its parties lose.
+    """
+    lost: dict[str, dict[str, str]] = {name: {} for name in heard}
+    for name, status in heard.items():
+        for other in heard.keys() & status["unacknowledged"].keys():
+            late = status["unacknowledged"][other]
+            seconds = late["seconds"] + status["heard"]  # it would be news if it had acknowledged something since
+            if seconds >= ALONE and status["peers"].get(other, {}).get("state") == "up":
+                lost[name][other] = lost[other][name] = f"for {seconds:.0f} s: {late['why']}"
+    up = {name: {n for n, peer in one["peers"].items() if peer["state"] == "up"} for name, one in heard.items()}
+    whole = {name: len(peers) for name, peers in lost.items() if peers and peers.keys() >= up[name] & heard.keys()}
+    least = {name for name, count in whole.items() if any(whole.get(other, 0) > count for other in lost[name])}
+    return {
+        name: f"is heard, and nothing was acknowledged between it and {', '.join(sorted(peers))} {min(peers.values())}"
+        for name, peers in lost.items()
+        if name in whole.keys() - least
+    }
 
 
 def _as_consequence(alert: Alert, whose: Collection[str]) -> Alert:

@@ -8,6 +8,7 @@
 | warning | it has made no progress for long; its last round came to nothing |
 | warning | the receipts of a peer do not go on from those that were seen |
 | critical | it failed or was killed; papers have expired; peers are lost without whom its part in the run cannot end |
+| critical | the broker has confirmed nothing for long, or not the oldest message |
 | critical | no peer has acknowledged anything for long, or had at its end: whatever it learns is its own |
 | critical | it waits for lost peers; three rounds in a row came to nothing; it ended without all of its rounds |
 | critical | peers have countersigned receipts that its ledger has not, even if its part is over |
@@ -228,6 +229,8 @@ def _of_silence(status: Mapping[str, Any], now: float) -> Alerts:
 def _of_broker(status: Mapping[str, Any]) -> Alerts:
     if not status.get("connected"):
         yield WARNING, f"has no broker, and goes on trying: {status.get('broker_says') or 'no answer'}"
+    elif why := status.get("broker_says"):
+        yield CRITICAL, f"what it sends is lost on the way to the broker, or its answers are: {why}"
 
 
 def _of_peers(status: Mapping[str, Any]) -> Alerts:

@@ -25,7 +25,7 @@ OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_
 TOLD = (
     *("state", "since", "version", "updates", "releases", "planned_releases", "finished", "connected"),
     *("peers", "unacknowledged", "alone", "holds", "stalled", "rounds", "needs", "expires", "forgotten"),
-    *("orders", "rehearsal"),
+    *("orders", "rehearsal", "broker_says"),
 )
 """Keys of a status that a digest may depend on."""
 _STALE = 10.0  # seconds for which a digest is told again to who asks often: none shows when a computation ends
@@ -144,4 +144,5 @@ def _news(status: Mapping[str, Any]) -> object:
         status.get("alone") is None,
         dict(status.get("orders", {})),
         status.get("rehearsal"),
+        not status.get("broker_says"),
     )

@@ -67,6 +67,7 @@ _PEER = {"state": "", "seconds": 0.0, "finished": "", "receipts": ""}
 _FORM: Mapping[str, Any] = {
     **{"state": "", "since": 0.0, "version": "", "updates": 0, "releases": 0, "planned_releases": 0, "finished": ""},
     **{"connected": True, "alone": 0.0, "holds": True, "needs": [""], "forgotten": [""], "why": "", "time": 0.0},
+    "broker_says": "",
     **{"peers": {"": _PEER}, "unacknowledged": {"": {"seconds": 0.0, "why": ""}}, "expires": {"": ""}},
     **{"stalled": {"since": 0.0, "seconds": 0.0, "waits_for": [""]}},
     **{"rounds": {"made": 0, "planned": 0, "empty": 0, "lately": 0}, "orders": {"": ""}, "rehearsal": {"": ""}},

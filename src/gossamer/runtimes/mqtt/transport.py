@@ -119,6 +119,7 @@ class MqttTransport:
         self._prefix = topic(run, node, "")
         self._unpublished: deque[tuple[paho.MQTTMessageInfo, int, str]] = deque()
         self._outgoing, self._confirmed = 0, time.monotonic()
+        self._unconfirmed = False  # what an earlier connection dropped
         self._refusals: dict[str, str] = {}
         self._codes: dict[int, int] = {}  # of acknowledgements, by message, if they are not the usual
         self._largest: int | None = None  # that the broker takes, as it says
@@ -134,6 +135,7 @@ class MqttTransport:
         self._fatal: str | None = None
         self._settled = threading.Event()
         self._given_up = False
+        self._tls = None if broker.tls is None else _tls_context(broker.tls)
         self._client = self._make_client()
 
     def open(self) -> Self:
@@ -149,9 +151,7 @@ class MqttTransport:
         # the size of what is freed it learns to stop that (mallopt(3), M_MMAP_THRESHOLD).
         bytes(16 << 20)
         self._down_since = time.monotonic()
-        clean = True if self.broker.tls else paho.MQTT_CLEAN_START_FIRST_ONLY
-        self._client.connect_async(self.broker.host, self.broker.port, _KEEPALIVE, clean_start=clean)
-        self._client.loop_start()
+        self._connect()
         until = time.monotonic() + self.settings.connect_timeout
         try:
             while not (self._settled.is_set() or self._given_up) and (left := until - time.monotonic()) > 0:
@@ -196,7 +196,7 @@ class MqttTransport:
         if self._outgoing + size > self.settings.most_outgoing:
             self.counts["dropped_outgoing"] += 1
             return False
-        if not self._unpublished:
+        if not (self._unpublished or self._unconfirmed):
             self._confirmed = time.monotonic()
         info = self._client.publish(topic(self.run, check_name(to, "node"), self.node), payload, qos=1)
         if info.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and paho keeps it for the next
@@ -226,26 +226,45 @@ class MqttTransport:
 
     def refusal(self, to: str) -> str:
         """Reason why what was last sent to a node went no further, as far as the broker says; empty if it does not."""
-        self._forget_published()
+        why = self.unconfirmed(_UNCONFIRMED)
         if self._largest is not None and self._over + _TOPIC > self._largest:
             return f"too large: a message has {self._over} bytes, and the broker takes {self._largest} in all"
         if self._cut:
             return f"perhaps too large: the broker ended the connection over a message of {self._cut} bytes"
-        waits = time.monotonic() - self._confirmed if self._unpublished else 0.0
-        if waits > _UNCONFIRMED and self._client.is_connected():
-            return f"not acknowledged: the broker has confirmed nothing that was sent for {waits:.0f} s"
-        if not self.connected:
+        if not (why or self.connected):
             return f"there is no connection to the broker ({self.reason})"
-        return self._refusals.get(to, "")
+        return why or self._refusals.get(to, "")
+
+    def unconfirmed(self, seconds: float) -> str:
+        """Say what the broker has not confirmed for so many seconds, while there is a connection; empty if nothing."""
+        self._forget_published()
+        waits = time.monotonic() - self._confirmed if self._unpublished or self._unconfirmed else 0.0
+        if waits <= seconds or not self._client.is_connected():
+            return ""
+        confirmed = max((size for info, size, _ in self._unpublished if info.is_published()), default=0)
+        if not confirmed:
+            return f"not acknowledged: the broker has confirmed nothing that was sent for {waits:.0f} s"
+        size = self._unpublished[0][1]  # which is sent once: without a newer connection it stays unconfirmed
+        lost = f"perhaps too large: the broker confirms messages, and none of {size - ITEM_OVERHEAD} bytes"
+        return lost if confirmed < size else ""
 
     def reconnect(self, why: str) -> None:
-        """Make the connection anew: what is amiss may be of this one alone."""
+        """Make the connection anew, and drop what was on its way: what is amiss may be of this one alone."""
         connection = self._client.socket()
         if isinstance(connection, socket.socket):
             self._say(f"connects to the broker anew: {why}")
             self.anew = True
+            self._client.disconnect()
             with suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)  # paho's thread sees that it has ended
+            self._client.loop_stop()
+            # What is not confirmed would keep all else back, even the datagram by which a connection counts.
+            self._unconfirmed = self._unconfirmed or bool(self._unpublished)
+            self._unpublished.clear()
+            self._codes.clear()
+            self._outgoing, self._connection = 0, self._connection + 1
+            self._client = self._make_client()
+            self._connect()
 
     def wake(self) -> None:
         """Have the `receive` that waits, or else the next one, return at once, and `open` give up; from any thread."""
@@ -273,8 +292,8 @@ class MqttTransport:
             protocol=protocol,
             manual_ack=True,
         )
-        if self.broker.tls is not None:
-            _use_tls(client, self.broker.tls)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
         client.reconnect_delay_set(1, _LONGEST_RETRY)
         client.max_queued_messages_set(0)  # the limit is on bytes, in `send`
         client.on_connect, client.on_connect_fail = self._on_connect, self._on_connect_fail
@@ -282,6 +301,11 @@ class MqttTransport:
         client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
         client.on_publish, client.on_socket_open = self._on_publish, _send_at_once
         return client
+
+    def _connect(self) -> None:
+        clean = True if self.broker.tls else paho.MQTT_CLEAN_START_FIRST_ONLY
+        self._client.connect_async(self.broker.host, self.broker.port, _KEEPALIVE, clean_start=clean)
+        self._client.loop_start()
 
     def close(self) -> None:
         """Disconnect."""
@@ -310,7 +334,7 @@ class MqttTransport:
             self._outgoing -= size
             self._cut = 0 if size >= self._cut else self._cut
             self._refusals[to] = _REFUSALS.get(self._codes.pop(info.mid, 0), "").format(me=self.node, to=to)
-            self._confirmed = time.monotonic()
+            self._confirmed, self._unconfirmed = time.monotonic(), False
 
     # What follows is called by paho's thread.
 
@@ -399,16 +423,15 @@ def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _use_tls(client: paho.Client, tls: Tls) -> None:
+def _tls_context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        client.tls_set(
-            str(tls.authority),
-            None if tls.certificate is None else str(tls.certificate),
-            None if tls.key is None else str(tls.key),
-            tls_version=ssl.PROTOCOL_TLS_CLIENT,
-        )
+        context.load_verify_locations(tls.authority)
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key)
     except (OSError, ValueError) as error:
         raise SpecError(f"expected certificates and keys in PEM files, found {tls}: {error}") from error
+    return context
 
 
 def connection(

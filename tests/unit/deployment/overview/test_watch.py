@@ -80,6 +80,56 @@ def test_whom_the_broker_refuses_is_red_and_not_who_waits_for_it(why: str) -> No
     assert levels(a=party(late("b", why)), b=party(late("a"))) == {"a": "critical", "b": "warning"}
 
 
+def deaf(*names: str, up: tuple[str, ...] = (), alone: bool = False, seconds: float = 40.0) -> Said:
+    """A party that hears ``names``, which acknowledge nothing of it, and others that are well."""
+    owes = {name: {"seconds": seconds, "why": "is all passed, 100 % of it?"} for name in names}
+    peers = {name: {"state": "up"} for name in (*names, *up)}
+    return {**WELL, "peers": peers, "unacknowledged": owes} | ({"alone": seconds} if alone else {})
+
+
+def test_who_is_heard_and_acknowledges_nothing_is_red_though_only_its_peers_notice() -> None:
+    """Large messages to ``a`` are lost: it waits for them in peace, and its server has all others."""
+    parties = {"a": party(deaf(up=("server",))), "b": party(deaf(up=("server",)))}
+    parties |= {"server": party(deaf("a", up=("b",)))}
+    assert levels(**parties) == {"a": "critical", "b": "ok", "server": "warning"}
+    assert problem("a", **parties)["text"] == (
+        "is heard, and nothing was acknowledged between it and server for 41 s: is all passed, 100 % of it?"
+    )
+
+
+def test_who_says_that_its_broker_confirms_nothing_is_red_alone() -> None:
+    says = "not acknowledged: the broker has confirmed nothing that was sent for 31 s"
+    parties = {"a": party({**deaf(up=("server",)), "broker_says": says}), "server": party(deaf("a", up=("b",)))}
+    parties["b"] = party(deaf(up=("server",)))
+    assert levels(**parties) == {"a": "critical", "b": "ok", "server": "warning"}
+    assert problem("a", **parties) == {
+        "level": "critical",
+        "kind": "broker",
+        "text": f"what it sends is lost on the way to the broker, or its answers are: {says}",
+    }
+
+
+def test_a_server_that_acknowledges_nothing_to_anybody_is_red_alone() -> None:
+    parties = {"a": party(deaf("server", alone=True)), "b": party(deaf("server", alone=True))}
+    assert levels(**parties, server=party(deaf(up=("a", "b")))) == {
+        "a": "warning",
+        "b": "warning",
+        "server": "critical",
+    }
+    both_ways = party(deaf("a", "b", alone=True))
+    assert levels(**parties, server=both_ways) == {"a": "warning", "b": "warning", "server": "critical"}
+
+
+def test_the_way_between_two_of_whom_each_has_others_is_a_warning() -> None:
+    parties = {"a": party(deaf("b", up=("c",))), "b": party(deaf("a", up=("c",))), "c": party(deaf(up=("a", "b")))}
+    assert levels(**parties) == {"a": "warning", "b": "warning", "c": "ok"}
+
+
+def test_what_was_not_acknowledged_for_a_moment_is_a_warning() -> None:
+    parties = {"a": party(deaf(up=("server",))), "server": party(deaf("a", up=("b",), seconds=20.0))}
+    assert levels(**parties, b=party(deaf(up=("server",)))) == {"a": "ok", "b": "ok", "server": "warning"}
+
+
 def test_who_is_told_that_another_is_not_there_is_not_red() -> None:
     gone = party(late("b", "b is not connected to the broker, or may receive nothing there"))
     assert levels(a=gone, b=party(None, "never heard", 60.0)) == {"a": "warning", "b": "critical"}

@@ -50,7 +50,7 @@ def test_steps_of_an_update_are_no_updates(
         loop: Any = SimpleNamespace(
             counts=Counter[str](computations=computed),
             peers=SimpleNamespace(states=lambda now: {}, forgotten=lambda: []),
-            transport=SimpleNamespace(connected=True, reason=""),
+            transport=SimpleNamespace(connected=True, unconfirmed=lambda seconds: ""),
             host=host,
             ended=None,
             began=0.0,
@@ -100,7 +100,7 @@ def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Pa
         forked = PeerState("up", 1.0, True, "", {}, receipts="node-1 shows others")
         wire: Any = SimpleNamespace(
             peers=SimpleNamespace(states=lambda now: {"node-1": forked}, forgotten=lambda: ["has forgotten"]),
-            transport=SimpleNamespace(connected=True, reason=""),
+            transport=SimpleNamespace(connected=True, unconfirmed=lambda seconds: ""),
             reach=SimpleNamespace(described=lambda now: {"alone": None}),
         )
         reporter.waits(wire, 100.0)

@@ -1,0 +1,112 @@
+"""The files in ``deploy/kubernetes``: schemas accept them, their commands exist, and they are as closed as they say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gossamer.cli.main import parser
+
+DEPLOY = Path(__file__).resolve().parents[4] / "deploy"
+FILES = sorted((DEPLOY / "kubernetes").iterdir())
+PARTIES = ("hospital-a", "hospital-b", "hospital-c", "server")
+
+
+def text_of(name: str) -> str:
+    """The file of a party, or of the broker, as the page makes it from that of hospital-a."""
+    file = name if name in ("broker", "server") else "party"
+    return (DEPLOY / "kubernetes" / f"{file}.yaml").read_text(encoding="utf-8").replace("hospital-a", name)
+
+
+def documents(name: str) -> dict[str, dict[str, Any]]:
+    """What is in a file, by kind and name."""
+    return {f"{one['kind']} {one['metadata']['name']}": one for one in yaml.safe_load_all(text_of(name))}
+
+
+def pod(name: str) -> dict[str, Any]:
+    kind = "Deployment" if name == "broker" else "Job"
+    spec: dict[str, Any] = documents(name)[f"{kind} {name}"]["spec"]["template"]["spec"]
+    return spec
+
+
+def node(name: str) -> dict[str, Any]:
+    """The container that is not there to make others ready."""
+    (found,) = pod(name)["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", ["broker", *PARTIES])
+def test_the_schemas_accept_them(name: str, tmp_path: Path) -> None:
+    beside = Path(sys.executable).parent / "kubernetes-validate"
+    if (tool := beside if beside.exists() else shutil.which(beside.name)) is None:
+        pytest.skip("no kubernetes-validate on this machine: pip install kubernetes-validate")
+    for text, accepted in ((text_of(name), True), (text_of(name).replace("readOnlyRoot", "readonlyRoot"), False)):
+        (tmp_path / "file.yaml").write_text(text)
+        found = subprocess.run([tool, "--strict", tmp_path / "file.yaml"], capture_output=True, text=True, check=False)
+        assert (found.returncode == 0) == accepted, found.stdout + found.stderr
+
+
+def test_there_is_no_other_file() -> None:
+    assert [file.name for file in FILES] == ["broker.yaml", "party.yaml", "server.yaml"]
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_the_command_of_a_party_exists(name: str) -> None:
+    options = parser().parse_args(node(name)["args"])
+    assert options.command.__self__.name == "node"
+    mounted = {volume["mountPath"] for volume in node(name)["volumeMounts"]}
+    for path in (options.invitation, options.policy, options.data, options.store):
+        assert path is None or {str(path), str(path.parent)} & mounted, path
+    assert (options.policy is None) == (options.data is None) == (name == "server")
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_what_is_mounted_is_the_partys_own_or_made_for_it(name: str) -> None:
+    """Names of secrets and claims begin with the party's; claims that a node writes to are in its file."""
+    volumes = {volume.pop("name"): volume for volume in pod(name)["volumes"]}
+    for mount in (*node(name)["volumeMounts"], *pod(name)["initContainers"][0]["volumeMounts"]):
+        assert mount["name"] in volumes
+    claims = {one["persistentVolumeClaim"]["claimName"] for one in volumes.values() if "persistentVolumeClaim" in one}
+    made = {key.split()[1] for key in documents(name) if key.startswith("PersistentVolumeClaim")}
+    assert claims - made == ({f"{name}-owner"} if name != "server" else set())
+    assert made == {f"{name}-{what}" for what in (("ledger", "state") if name != "server" else ("state",))}
+    assert volumes["secret"]["secret"]["secretName"] == name
+    for key in made:
+        assert documents(name)[f"PersistentVolumeClaim {key}"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+@pytest.mark.parametrize("name", ["broker", *PARTIES])
+def test_containers_have_as_few_rights_as_they_can_do_with(name: str) -> None:
+    spec = pod(name)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        rights = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+        assert container["securityContext"] == rights
+        writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+        assert writable <= ({"/party"} if container["name"] == "papers" else {"/state", "/ledger", "/tmp"})
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_the_job_ends_where_a_service_would_not_be_started_again(name: str) -> None:
+    unit = (DEPLOY / "gossamer-node.service").read_text(encoding="utf-8")
+    (never,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    (rule,) = documents(name)[f"Job {name}"]["spec"]["podFailurePolicy"]["rules"]
+    ledger = {3} if name == "server" else set()  # which only data have
+    assert {*rule["onExitCodes"]["values"]} | ledger == {int(code) for code in never.split()}
+    assert rule["onExitCodes"]["containerName"] == node(name)["name"]
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_a_node_is_asked_what_the_image_asks_it(name: str) -> None:
+    (asked,) = re.findall(r"HEALTHCHECK .*\\\n +CMD (.*)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    for probe in ("startupProbe", "readinessProbe"):
+        assert node(name)[probe]["exec"]["command"] == yaml.safe_load(asked)
