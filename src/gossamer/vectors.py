@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -303,6 +303,16 @@ def square(vector: V) -> V:
     """The square of each entry of a `Public` or `Released` vector, of the same label."""
     _check_model(vector)
     return type(vector)(vector.values * vector.values)
+
+
+def entrywise(vectors: Sequence[Model], rule: Callable[[FloatArray], Values]) -> Model:
+    """Return what ``rule`` makes of the entries of vectors, [vectors, size] to [size]; `Released` if any of them is."""
+    _check_model(*vectors)
+    label: Any = Released if any(isinstance(vector, Released) for vector in vectors) else Public
+    if isinstance(vectors[0].values, Blank):
+        return vectors[0]
+    found: Model = labelled(label, rule(np.stack([vector.values for vector in vectors])))
+    return found
 
 
 def shifted(model: Model, start: Model, end: Model, share: float) -> Model:

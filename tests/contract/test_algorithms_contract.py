@@ -41,6 +41,18 @@ class TestBipartiteGossip(AlgorithmContract):
     settings = gossip.Settings(nodes=6, topology="ring", exchange="bipartite")
 
 
+class TestGossipThatClips(AlgorithmContract):
+    settings = gossip.Settings(nodes=5, aggregation={"name": "centred_clipping", "radius": 0.5})
+
+
+class TestFedBuffOfMedians(AlgorithmContract):
+    settings = fedbuff.Settings(nodes=4, buffer=3, aggregation="median")
+
+
+class TestFedAvgOfTrimmedMeans(AlgorithmContract):
+    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0, aggregation="trimmed_mean")
+
+
 class TestAllreduce(AlgorithmContract):
     settings = allreduce.Settings(nodes=5, timeout=30.0)
 
@@ -254,6 +266,15 @@ class TestGraphFederatedOutOfStep(_Units):
 
 class TestGraphFederatedWithConsensus(_Units):
     settings = units("none", consensus=4)
+
+
+class TestGraphFederatedOfMedians(_Units):
+    settings = units(topology="complete", aggregation="median")
+
+
+class TestGraphFederatedThatClips(_Units):
+    settings = units(gradient_at="hidden", aggregation={"name": "centred_clipping", "radius": 0.5})
+    label = Confined
 
 
 class TestPushSum(AlgorithmContract):

@@ -109,6 +109,7 @@ SHOWN = {
     "digits-local": Shown(0.7, "test_accuracy"),
     "digits-mapa": Shown(0.6),
     "digits-muffliato": Shown(0.85),
+    "digits-hostile": Shown(0.8),
     "digits-push-sum": Shown(0.85),
     "hospitals": Shown(0.82),
     "hospitals-budgets": Shown(0.82, more=within_own_budgets),

@@ -258,6 +258,9 @@ class Terms:
         `protocol.events.Counted`. Deployments refuse such settings.
     rounds : bool
         Whether a release sums up a whole round, and not one batch's gradients.
+    linear : bool
+        Whether messages are sums of what was released, times numbers that depend on no data; a robust rule makes others
+        of it.
     """
 
     noiseless: bool = False
@@ -271,6 +274,7 @@ class Terms:
     limit: int | None = None
     rounds: bool = False
     told: bool = False
+    linear: bool = True
 
 
 class StopSettings(Section):

@@ -11,13 +11,14 @@ from heapq import heappop
 
 from gossamer.algorithms.context import InFlight, Staleness
 from gossamer.errors import PeerError, SpecError
-from gossamer.protocol.effects import Finish, Record, Reject
+from gossamer.protocol.effects import Finish, Record, Reject, Send
 from gossamer.protocol.events import Elapsed, Event, Resumed, Started, Stop
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep
 from gossamer.runtimes.activity import Activity
 from gossamer.runtimes.computations import Computations, Counters
+from gossamer.runtimes.hostile import lying
 from gossamer.runtimes.links import Post
 from gossamer.runtimes.loop import Timers, VirtualLoop, interpreter, patience
 from gossamer.runtimes.speeds import Speeds
@@ -95,6 +96,10 @@ class Simulator(VirtualLoop):
         lossy = world.faults.away or not world.links.reliable
         self._post = Post(names, world.links, lossy, world.seed, self.start, *does, world.units, self.activity)
         self._does = interpreter(self._post, self._computations, self, self._timers)
+        hostile = world.faults.hostile
+        self._liars = frozenset() if hostile is None else frozenset(names[number] for number in hostile.nodes)
+        if hostile is not None:
+            self._does[Send] = lying(self._does[Send], hostile, self._liars, world.units, world.seed)
         for name in world.servers:
             self._schedule(self.start, self._begin, name, None)
         for name, start in zip(self.workers, speeds.starts, strict=True):
@@ -110,8 +115,9 @@ class Simulator(VirtualLoop):
 
     @property
     def present(self) -> dict[str, Node]:
-        """The nodes that are there, or will come back; all of them if none is."""
-        return {name: node for name, node in self.nodes.items() if name not in self.gone} or self.nodes
+        """The nodes that are there, or will come back, and do not lie; all of them if none is."""
+        lost = self.gone | self._liars
+        return {name: node for name, node in self.nodes.items() if name not in lost} or self.nodes
 
     @property
     def messages(self) -> int:

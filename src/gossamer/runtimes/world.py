@@ -16,6 +16,7 @@ from gossamer.errors import DataError, SpecError, counted
 from gossamer.files import read_rows
 from gossamer.protocol.snapshots import Kept
 from gossamer.randomness import stream
+from gossamer.runtimes.hostile import HostileSettings
 from gossamer.runtimes.speeds import Speeds, SpeedSettings
 from gossamer.section import Section, bare
 
@@ -243,7 +244,7 @@ class Absence(_Interval):
 
 
 class FaultSettings(Section):
-    """The section ``faults``: nodes that crash, and nodes that leave and come back with their state.
+    """The section ``faults``: nodes that crash, nodes that leave and come back with their state, and nodes that lie.
 
     Attributes
     ----------
@@ -251,10 +252,13 @@ class FaultSettings(Section):
         Times at which nodes are away, one by one.
     availability : str or mapping, optional
         Times when nodes with data are there: by day and night, or by a trace. In the place of absences.
+    hostile : mapping, optional
+        Nodes that lie in what they send: ``nodes`` (numbers), their ``attack`` and its ``factor``.
     """
 
     absences: tuple[Absence, ...] = ()
     availability: Availability | None = None
+    hostile: HostileSettings | None = None
 
     @property
     def away(self) -> bool:
@@ -374,6 +378,7 @@ def check_world(
     if faults.availability is not None:
         faults.availability.away(nodes, seed)
     named = [("faults.absences", absence.node) for absence in faults.absences]
+    named += [("faults.hostile.nodes", number) for number in (faults.hostile.nodes if faults.hostile else ())]
     links = links or LinkSettings()
     named += [("links.partitions", number) for cut in links.partitions for number in cut.group]
     named += [("links.exceptions", number) for one in links.exceptions or () for number in one.numbers]

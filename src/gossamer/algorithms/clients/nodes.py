@@ -10,8 +10,8 @@ algorithm's own: they are taken at once, or in rounds of cohorts that are waited
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings
@@ -398,6 +398,7 @@ class ClientServer(ModelServer):
     def __init__(self, state: ServerState, context: Context, settings: ClientSettings) -> None:
         super().__init__(state, context)
         self.settings, self.shown = settings, Confined if settings.curated else Released
+        self.robust = settings.aggregation
         if isinstance(self.clipping.policy, QuantileClip):
             state.log_clip = self.clipping.initial(context.initial)
 
@@ -408,6 +409,20 @@ class ClientServer(ModelServer):
     def at_clip(self, query: Query) -> Query:
         """``query`` at the clip in force."""
         return query if self.state.log_clip is None else self.clipping.query(query, self.state.log_clip)
+
+    def pushed(self, sender: str, push: Push, now: float) -> Effects:
+        """Take in an update; one that is not finite counts as zero where there is a robust rule."""
+        if self.robust is not None and (odd := self.robust.odd(sender, push.update)):
+            yield from odd
+            push = replace(push, update=0.0 * push.update.within())
+        yield from super().pushed(sender, push, now)
+
+    def aggregated(self, updates: Collection[Any]) -> Any:
+        """The robust rule's average of updates; None of too few."""
+        zero, robust = 0.0 * self.expected, self.robust
+        if robust is None or len(updates) < robust.least:
+            return None
+        return robust.of([robust.near(zero, update) for update in updates])
 
     def move(self, mean: Released) -> None:
         """x = x + eta_g mean, or the optimizer's move for it; and the clip's, by the count that comes after a mean."""
@@ -425,10 +440,10 @@ class AtOnceServer(ClientServer):
     def came(self, sender: str, push: Push, stale: int) -> Effects:
         self.state.note(stale)
         self.state.taken += 1
-        self.take(push.update, stale)
+        self.take(sender, push.update, stale)
         return self.end("updates") if self.state.taken == self.last else self.answer(sender, push.request)
 
-    def take(self, update: Released | Confined, stale: int) -> None:
+    def take(self, client: str, update: Released | Confined, stale: int) -> None:
         """Have an update become part of the model."""
         raise NotImplementedError
 

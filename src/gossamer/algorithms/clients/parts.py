@@ -67,9 +67,10 @@ def algorithm(settings: type[Any], build: Callable[[Any, Context], dict[str, Nod
 
 def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
     """Terms of whole updates, or of noisy steps, which are those of any gradients; something else may limit a run."""
+    linear = settings.aggregation is None
     if settings.stepwise:
-        return Terms(limit=limit)
-    return replace(WHOLE_UPDATES, hiding=settings.masking is not None, limit=limit)
+        return Terms(limit=limit, linear=linear)
+    return replace(WHOLE_UPDATES, hiding=settings.masking is not None, limit=limit, linear=linear)
 
 
 def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gossamer.algorithms.aggregation import Aggregation
 from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import OneRate, Optimizer
 from gossamer.algorithms.plan import EXAMPLE, SecureSums
@@ -132,6 +133,9 @@ class ClientSettings(Composite):
         expected number; each step samples each of n examples with probability ``batch_size``/n.
     updates_per_node : int, optional
         Quota of updates of each client.
+    aggregation : str or mapping, optional
+        Robust rule for the updates that are taken together, in the place of their mean: ``median``, ``trimmed_mean`` or
+        ``centred_clipping``. Updates have to be released one by one.
     """
 
     name: str
@@ -149,6 +153,7 @@ class ClientSettings(Composite):
     proximal: float = Field(default=0.0, ge=0, le=1e6)
     batch_size: int = Field(default=16, ge=1, le=1_000_000)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
+    aggregation: Aggregation = None
 
     def _problems(self) -> Iterator[str]:
         if self.local_steps is not None and self.local_epochs is not None:
@@ -166,6 +171,11 @@ class ClientSettings(Composite):
     def curated(self) -> bool:
         """Whether the server is a curator: it sees updates as they are, and adds the noise."""
         return self.noise_by == "server"
+
+    @property
+    def taken(self) -> int:
+        """Updates that the server takes together."""
+        return 0
 
     @property
     def unseen(self) -> str:
@@ -198,8 +208,10 @@ class ClientSettings(Composite):
             "nobody is trusted": self.curated and self.trusted is None,
             "nothing to trust with": not self.curated and self.trusted is not None,
             "masked and shown": self.curated and self.masking is not None,
+            "sums alone": self.aggregation is not None and (self.curated or self.masking is not None),
+            "too few": self.aggregation is not None and self.taken < self.aggregation.least,
         }
-        return refusals(__file__, rules)
+        return refusals(__file__, rules, s=self)
 
     def query(self, examples: int) -> TrainingQuery:
         """The question for every update of a client with so many examples."""

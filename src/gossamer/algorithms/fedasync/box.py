@@ -158,7 +158,7 @@ class MixingServer(AtOnceServer):
     def __init__(self, context: Context, settings: Settings) -> None:
         super().__init__(ServerState(x=context.initial), context, settings)
 
-    def take(self, update: Any, stale: int) -> None:
+    def take(self, client: str, update: Any, stale: int) -> None:
         """Lines 2 and 3."""
         s, mixed = self.state, self.settings.mixing * self.settings.staleness_weight.of(stale)
         s.x, s.t = ((1 - mixed) * s.x + mixed * update).within(), s.t + 1

@@ -119,6 +119,10 @@ class Settings(ClientSettings):
         return self.nodes if self.clients_per_round is None else self.clients_per_round
 
     @property
+    def taken(self) -> int:
+        return self.drawn
+
+    @property
     def asked(self) -> int:
         """Number of clients that are asked in a round, m of whom are waited for."""
         return math.ceil(round(self.drawn * (self.over_selection or 1), 6))  # 10 times 1.1 is 11, not a little more
@@ -158,6 +162,7 @@ class Settings(ClientSettings):
             "secret of all": secret and self.curated and not masked and self.drawn == self.nodes,
             "secret and cut off": secret and over,
             "private weights": self.weights == "examples",
+            "robust weights": self.weights == "declared" and self.aggregation is not None,
             "updates": self.updates_per_node is not None,
         }
         yield from refusals(__file__, rules, s=self)
@@ -437,8 +442,13 @@ class RoundServer(CohortServer):
             query, drawn = self.at_clip(self.query), s.drawn if self.settings.secret else None
             yield Compute(CuratedSum(s.task, s.x, updates, query, drawn))
             return
-        s.empty += not updates
         s.taken += len(updates)
+        if self.robust is not None:
+            found = self.aggregated([update for _, update in updates])
+            s.empty += found is None
+            yield from self.advance(0.0 * s.x if found is None else found)
+            return
+        s.empty += not updates
         total = 0.0 * s.x
         for _, update in updates:
             total = total + update

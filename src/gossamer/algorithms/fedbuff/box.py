@@ -125,6 +125,10 @@ class Settings(ClientSettings):
         return self.model_copy(update=found) if found else self
 
     @property
+    def taken(self) -> int:
+        return self.buffer
+
+    @property
     def steady(self) -> float:
         """Largest rate, of updates that all count in full, with which a run is steady.
 
@@ -233,10 +237,13 @@ class BufferState(clients.ServerState):
     ----------
     total : Public or Released
         The weighted sum of the ``held`` updates in the buffer.
+    voices : dict of str to Public or Released
+        That sum for each client, where there is a robust rule; ``held`` counts them, and ``total`` is nothing.
     """
 
     total: Model
     held: int = 0
+    voices: dict[str, Model] = field(default_factory=dict)
 
 
 class BufferServer(clients.AtOnceServer):
@@ -249,17 +256,25 @@ class BufferServer(clients.AtOnceServer):
         self.empty: Model = 0.0 * context.initial
         super().__init__(BufferState(x=context.initial, total=self.empty), context, settings)
 
-    def take(self, update: Any, stale: int) -> None:
+    def take(self, client: str, update: Any, stale: int) -> None:
         """Lines 2 and 3."""
-        s = self.state
-        s.total, s.held = (s.total + self.settings.weight(stale) * update).within(), s.held + 1
-        if s.held == self.settings.buffer:
+        s, weighted, full = self.state, self.settings.weight(stale) * update, self.settings.buffer
+        if self.robust is None:
+            s.total, s.held = (s.total + weighted).within(), s.held + 1
+        else:
+            s.voices[client] = (s.voices.get(client, self.empty) + weighted).within()
+            s.held = len(s.voices)
+            full = max(self.robust.least, min(full, len(self.clients - s.left | s.voices.keys())))
+        if s.held >= full:
             self.apply()
 
     def apply(self) -> None:
         """Take a step with the mean of the buffer, over K however many are in it, and empty it."""
-        self.move(self.state.total / self.settings.buffer)
-        self.state.total, self.state.held = self.empty, 0
+        s = self.state
+        if s.voices and (found := self.aggregated(s.voices.values())) is not None:
+            s.total = s.held * found
+        self.move(s.total / self.settings.buffer)
+        s.total, s.held, s.voices = self.empty, 0, {}
 
     def end(self, reason: str) -> Effects:
         """End the run, with what is left in the buffer."""

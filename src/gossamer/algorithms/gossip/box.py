@@ -36,8 +36,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, Self
 
+from pydantic import model_validator
+
+from gossamer.algorithms.aggregation import Aggregation
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer, Offer, State
@@ -66,11 +70,24 @@ class Settings(LearnerSettings):
     exchange : {"any", "bipartite"}
         ``any``: every node asks. ``bipartite``: only one side of a two-colouring asks, as in the paper's Appendix A;
         edges inside a side are left out.
+    aggregation : str or mapping, optional
+        Robust rule for the two models of an exchange: ``centred_clipping``, by which each moves towards the other's
+        only so far as ``radius`` says.
     """
 
     name: Literal["gossip"] = "gossip"
     topology: Topology = Ring()
     exchange: Literal["any", "bipartite"] = "any"
+    aggregation: Aggregation = None
+
+    @model_validator(mode="after")
+    def _exchanges_are_of_two(self) -> Self:
+        if self.aggregation is not None and self.aggregation.least > 2:
+            raise ValueError(
+                f"aggregation: {self.aggregation.name} takes {self.aggregation.least} models or more, and an exchange "
+                "has two; take centred_clipping"
+            )
+        return self
 
 
 class GossipNode(LearningNode):
@@ -88,6 +105,7 @@ class GossipNode(LearningNode):
         super().__init__(name, context, settings, State)
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.choice = Ahead(Stream(context.seed, name, "gossip.peer", hand=hand))
+        self.robust = settings.aggregation
 
     def begin(self) -> Effects:
         """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
@@ -115,12 +133,13 @@ class GossipNode(LearningNode):
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
         if sender not in self.askers:
             raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
-        return [Send(sender, self.state.answer(sender, offer))]
+        odd = self.robust.odd(sender, offer.model) if self.robust else []
+        return [*odd, Send(sender, self.state.answer(sender, offer, self.robust))]
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
-        self.state.settle(sender, answer)
-        return []
+        self.state.settle(sender, answer, self.robust)
+        return [*self.robust.odd(sender, answer.model)] if self.robust else []
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
@@ -158,10 +177,11 @@ def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Gr
 
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
     """The nodes, which the topology joins."""
-    return Cast(names, topology=settings.topology, mixing=lambda graph: mixing(settings, graph, names))
+    linear = settings.aggregation is None  # otherwise no matrix says what an exchange does
+    return Cast(names, topology=settings.topology, mixing=partial(mixing, settings, names) if linear else None)
 
 
-def mixing(settings: Settings, graph: Graph, names: tuple[str, ...]) -> Matrix:
+def mixing(settings: Settings, names: tuple[str, ...], graph: Graph) -> Matrix:
     """E[A'A] of an exchange in which two nodes average their models, any node that asks being as likely as another."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DroppedEdges)  # as was said when the nodes were built
@@ -200,7 +220,8 @@ def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict
         mass = mass + node.state.held()
     for item in in_flight:
         if isinstance(item.message, Answer):
-            mass = mass + nodes[item.to].state.coming(item.sender, item.message)
+            to: Any = nodes[item.to]
+            mass = mass + to.state.coming(item.sender, item.message, to.robust)
     return {"mass": mass}
 
 
@@ -224,5 +245,5 @@ ALGORITHM = Algorithm(
     small_runs=lambda settings: few((3, 6), (4, 4), (6, 3), batch_size=4),
     command=lambda: COMMAND,
     population=imported_when_used("gossamer.algorithms.gossip.population", "RULES"),
-    terms=lambda settings: Terms(told=goes_by_all(settings)),
+    terms=lambda settings: Terms(told=goes_by_all(settings), linear=settings.aggregation is None),
 )

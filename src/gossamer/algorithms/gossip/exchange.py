@@ -19,6 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gossamer.algorithms.aggregation import Aggregation
 from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import value
@@ -219,7 +220,7 @@ class State(LearnerState):
         self.open[peer] = Promise(self.exchanges, share, offered, offered)
         return Offer(self.exchanges, offered, share)
 
-    def answer(self, sender: str, offer: Offer) -> Answer:
+    def answer(self, sender: str, offer: Offer, robust: Aggregation = None) -> Answer:
         """Move towards what ``sender`` offers, and say from where, and how far.
 
         Raises
@@ -229,17 +230,18 @@ class State(LearnerState):
         """
         if not 1 <= offer.share <= HALF:
             raise PeerError(f"{sender} promises {offer.share}, expected a share from 1 to {HALF}")
-        check_model(offer.model, self.w)
+        check_model(offer.model if robust is None else offer.model.within(), self.w)
         told, free, weight = self.w, WHOLE, WHOLE
         if self.open:
             self.asked, self.busy = self.asked + 1, self.busy + 1
             self.set_apart()
             promises = self.promises
             told, free, weight = free_model(self.w, promises), free_share(promises), model_share(promises)
-        share, self.w = moved_by_offer(self.w, told, offer.model, offer.share, free, weight)
+        offered = offer.model if robust is None else robust.near(told, offer.model)
+        share, self.w = moved_by_offer(self.w, told, offered, offer.share, free, weight)
         return Answer(offer.exchange, told, share)
 
-    def settle(self, sender: str, answer: Answer) -> None:
+    def settle(self, sender: str, answer: Answer, robust: Aggregation = None) -> None:
         """Move the share of a promise that ``sender`` has moved.
 
         Raises
@@ -252,8 +254,9 @@ class State(LearnerState):
             raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
         if not 1 <= answer.share <= promise.share:
             raise PeerError(f"{sender} moves {answer.share}, expected a share from 1 to {promise.share}")
-        check_model(answer.model, self.w)
-        self.w = answered(self.w, self.promises, promise, answer.model, answer.share)
+        check_model(answer.model if robust is None else answer.model.within(), self.w)
+        told = answer.model if robust is None else robust.near(promise.offered, answer.model)
+        self.w = answered(self.w, self.promises, promise, told, answer.share)
         del self.open[sender]
         if self.open:
             self.set_apart()
@@ -281,12 +284,13 @@ class State(LearnerState):
                 total = total + _weighed(promise.kept, promise.share)
         return total
 
-    def coming(self, sender: str, answer: Answer) -> Any:
+    def coming(self, sender: str, answer: Answer, robust: Aggregation = None) -> Any:
         """Return what ``answer``, on its way from ``sender``, will add to that; 0 if it fits no promise."""
         promise = self.open.get(sender)
         if promise is None or promise.exchange != answer.exchange:
             return 0.0
-        return _weighed(answer.model, answer.share) - _weighed(promise.offered, answer.share)
+        told = answer.model if robust is None else robust.near(promise.offered, answer.model)
+        return _weighed(told, answer.share) - _weighed(promise.offered, answer.share)
 
 
 def _weighed(model: Model, share: int) -> Any:

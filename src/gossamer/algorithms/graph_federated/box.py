@@ -173,7 +173,8 @@ def remarks(nodes: Mapping[str, Node]) -> list[str]:
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Claims of the paper's Theorem 2; see `gossamer.algorithms.graph_federated.guarantees`."""
     settings, (law, *_) = problem.settings, plan.mechanisms.values()
-    if settings.gradient_at is None or settings.noise == "none":  # it is of noise between servers
+    # It is of noise between servers that average.
+    if settings.gradient_at is None or settings.noise == "none" or settings.aggregation is not None:
         return []
     stream: Any = plan.side(servers(settings)[0])
     where = GradientAt(settings.gradient_at)
@@ -221,6 +222,7 @@ ALGORITHM = Algorithm(
         relation=NeighboringRelation.REPLACE_ONE,
         hiding=settings.masking.name == "secure",
         rounds=True,
+        linear=settings.aggregation is None,
     ),
     check=check,
     plan=plan_units,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-import numpy as np
-
+from gossamer.algorithms.aggregation import Aggregation, length
 from gossamer.algorithms.context import Context
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import frozen
 from gossamer.protocol.messages import Message, message
-from gossamer.vectors import Blank, Model, Public, Released, Vector
+from gossamer.vectors import Model, Public, Released, Vector
 
 
 @message("graph.combine")
@@ -37,7 +35,6 @@ class Leaving(Message):
     """The sender makes no more rounds; its newest model is its last."""
 
 
-V = TypeVar("V", bound=Vector)
 _ROUNDING = 1 - 2.0**-20  # what is shortened to a length is still within it once it is rounded to float32
 
 
@@ -87,19 +84,6 @@ class Reach:
             raise PeerError(f"expected a model within {self.message:g} of zero, as honest ones are, found {found:g}")
 
 
-def length(vector: Vector) -> float:
-    """The L2 norm of ``vector``; 0 of a blank."""
-    return 0.0 if isinstance(vector.values, Blank) else float(np.linalg.norm(vector.values))
-
-
-def shortened(vector: V, most: float) -> V:
-    """``vector``, scaled to the L2 norm ``most`` if it is longer: two of them come no further apart by that."""
-    if math.isinf(most) or (found := length(vector)) <= most:
-        return vector
-    scaled: V = vector * (most / found)
-    return scaled
-
-
 @frozen("graph.newest")
 class Newest:
     """The newest model of a neighbour, of ``round`` (-1: the initial one), and the one before."""
@@ -139,10 +123,15 @@ class Weights:
         """The neighbours that have not sent their model of ``round``."""
         return {m for m in self.others if newest[m].round < round}
 
-    def others_sum(self, newest: Mapping[str, Newest], round: int | None) -> Model | None:
-        """sum_{m != p} a_pm M_m: of ``round``, or the newest; None if there are no others."""
+    def combined(self, own: Model, newest: Mapping[str, Newest], round: int | None, robust: Aggregation) -> Model:
+        """sum_m a_pm M_m, ``own`` being M_p, of ``round`` or the newest; or what a ``robust`` rule makes of all M_m."""
+        models = {m: newest[m].model if round is None else newest[m].at(round) for m in self.others}
+        if robust is not None and not robust.clips:
+            return robust.of([own, *models.values()])
+        if robust is not None:
+            models = {m: robust.near(own, model) for m, model in models.items()}
         total: Model | None = None
         for m, weight in self.others.items():
-            model = newest[m].model if round is None else newest[m].at(round)
-            total = weight * model if total is None else total + weight * model
-        return total
+            total = weight * models[m] if total is None else total + weight * models[m]
+        mine: Model = self.own * own
+        return mine if total is None else mine + total

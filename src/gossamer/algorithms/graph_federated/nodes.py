@@ -19,7 +19,8 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from gossamer.algorithms.graph_federated.neighbours import Average, Combine, Leaving, Newest, Reach, Weights, shortened
+from gossamer.algorithms.aggregation import shortened
+from gossamer.algorithms.graph_federated.neighbours import Average, Combine, Leaving, Newest, Reach, Weights
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
@@ -270,6 +271,7 @@ class ServerNode(EndingNode):
         self.weights, self.deadline = weights, deadline
         self.hidden = settings.gradient_at == "hidden"
         self.rounds, self.consensus, self.synchronous = settings.rounds, settings.consensus, settings.synchronous
+        self.robust = settings.aggregation
         # One record for all links, or with random noise one for each, and one that is sent to nobody for the own term.
         self.random = settings.random
         self.records = len(self.neighbours) + settings.noises_own_term if self.random else 1
@@ -493,8 +495,8 @@ class ServerNode(EndingNode):
     def combine(self) -> Effects:
         """w_p = a_pp psi_p + own noise taken back + sum_m a_pm M_m."""
         s, own = self.state, self.weights.own
-        others = self.weights.others_sum(s.newest, s.round if self.synchronous else None)
-        s.v = own * s.m if others is None else shortened(own * s.m + others, self.reach.model)
+        whole = self.weights.combined(s.m, s.newest, s.round if self.synchronous else None, self.robust)
+        s.v = shortened(whole, self.reach.model)
         if self.random:
             s.own, s.common = own * s.own, s.v + own * (s.common - s.m)
         else:

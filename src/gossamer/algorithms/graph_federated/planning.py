@@ -169,11 +169,12 @@ def plan_units(problem: Problem[Settings]) -> Plan:
             if isinstance(noise, graph_bounds.RandomNoise)
             else ("homomorphic", noise.factorisation.temporal)
         )
-        where, own_term = _where(settings), settings.noises_own_term
-        expected = noises.model_noise(noise, matrix, problem.size, where, own_term=own_term).figures
-        figures["expected_noise"] = expected
         law = f"{scheme} {noise.law} noise ({how and f'{how}, '}standard deviation {noise.standard_deviation:.4g})"
-        law += f"; expected network disagreement {expected['disagreement']:.4g}"
+        if settings.aggregation is None:  # what is left of it in models is known of averages that are linear
+            where, own_term = _where(settings), settings.noises_own_term
+            expected = noises.model_noise(noise, matrix, problem.size, where, own_term=own_term).figures
+            figures["expected_noise"] = expected
+            law += f"; expected network disagreement {expected['disagreement']:.4g}"
     radius = math.inf if lengths is None else lengths.radius
     if math.isfinite(radius):
         figures["masked_model_radius"] = radius

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from gossamer.algorithms.aggregation import Aggregation
 from gossamer.algorithms.context import Batches, draw
 from gossamer.algorithms.plan import OneOr, SecureSums, Spec
 from gossamer.arrays import FloatArray
@@ -119,6 +120,8 @@ class Settings(Composite):
         Masks that hide agents' updates from their own server: ``none`` or ``secure``.
     consensus : int
         Rounds of averaging of the last messages, at the end.
+    aggregation : str or mapping, optional
+        Robust rule for the models of a server and its neighbours, in the place of the weighted mean.
     """
 
     name: Literal["graph_federated"] = "graph_federated"
@@ -140,6 +143,7 @@ class Settings(Composite):
     patience: float = Field(default=60.0, ge=1e-3)
     masking: Annotated[Masking, bare("name")] = Masking()
     consensus: int = Field(default=0, ge=0, le=10_000)
+    aggregation: Aggregation = None
 
     def _problems(self) -> Iterator[str]:
         listed, least = isinstance(self.agents, tuple), min(self.sizes, default=0)
@@ -154,6 +158,7 @@ class Settings(Composite):
             "random and released": self.random and self.gradient_at == "released",
             "random and correlated": self.random and (self.temporal not in (None, "independent") or self.consensus),
             "bands": (self.temporal == "banded") != (self.bands is not None),
+            "robust": self.aggregation is not None and (self.consensus or self.masking.name == "secure"),
         }
         facts = {"listed": len(self.sizes), "least": least, "examples": examples}
         return refusals(__file__, rules, s=self, most=(MOST_AGENTS, MOST_EXAMPLES), **facts)
@@ -346,6 +351,12 @@ def combination(settings: Settings, graph: Graph) -> FloatArray:
         check_connected(matrix)
     except TopologyError as error:
         raise TopologyError(f"algorithm.combination: {error}") from None
+    fewest, robust = int(np.count_nonzero(matrix, axis=1).min()), settings.aggregation
+    if robust is not None and fewest < robust.least:
+        raise TopologyError(
+            f"algorithm.aggregation: {robust.name} takes {robust.least} models or more, and a server with "
+            f"{fewest - 1} neighbours has {fewest}; join it to more"
+        )
     without = np.flatnonzero(np.diagonal(matrix) <= 0)
     if without.size:
         raise TopologyError(

@@ -216,6 +216,8 @@ def _of_simulations(experiment: Experiment) -> Iterator[tuple[str, str]]:
     compute, evaluation = experiment.compute, experiment.evaluation
     if experiment.reproducible:
         yield "privacy.noise_secret: reproducible", "deployed parties draw noise that nobody can repeat"
+    if experiment.faults.hostile is not None:
+        yield "faults.hostile", "nobody tells deployed parties to lie"
     if experiment.privacy.shared_samples:
         yield "privacy.shared_samples", "deployed parties draw batches that nobody can repeat"
     if experiment.terms.told:

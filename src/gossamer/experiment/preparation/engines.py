@@ -47,7 +47,7 @@ _KEYS: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     # By the spec: what is prepared is scaled by now, and the release by which that was found has the first number.
     (lambda p: isinstance(p.experiment.dataset.scale, PrivateScale), "dataset.scale"),
     *((attrgetter(f"experiment.{key}"), key) for key in _LINKS),
-    (lambda p: p.experiment.faults.away, "faults"),
+    (lambda p: p.experiment.faults.away or p.experiment.faults.hostile, "faults"),
     (lambda p: p.experiment.speeds.name == "file", "speeds.name"),
     (lambda p: p.experiment.speeds.scenario.name == "random_slow", "speeds.scenario"),
     (lambda p: p.experiment.compute.device, "compute.device"),
