@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,7 @@ pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.deployments import Parties, experiment, parties, until
+from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
@@ -144,6 +149,60 @@ def test_a_party_that_is_off_is_removed_and_comes_back(there: Parties, capsys: p
     assert there.status("node-2")["releases"] == charged
     assert main(["federation", "status", str(folder)]) == 0
     assert "node-2  ok     removed " in capsys.readouterr().out
+
+
+_WITHOUT_ORDERS = """import sys
+from gossamer.keys.orders import Orders
+Orders.take = lambda self, order: ""
+from gossamer.cli import main
+sys.exit(main(sys.argv[1:]))"""
+
+
+@pytest.mark.skipif(FoundedBroker.missing() is not None, reason="needs mosquitto")
+def test_a_removed_party_that_goes_on_is_refused_by_all_and_then_by_the_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over TLS. It runs a program that goes by no order: peers take nothing of it while the broker still lets it in.
+
+    The broker's access list has been written without it, and after a reload the broker passes on nothing of it either.
+    """
+    federation = LocalFederation.found(experiment(SPEC), tmp_path / "f", f"mqtts://127.0.0.1:{free_port()}")
+    options, acl = ("--connect-timeout", "60"), tmp_path / "f" / "broker" / "acl"
+    with FoundedBroker(federation.folder) as broker, parties(federation, options) as there:
+        there.start("node-0", "node-1")
+        output = (tmp_path / "output.log").open("wb")
+        command = [sys.executable, "-c", _WITHOUT_ORDERS, *federation.command("node-2", *options)]
+        hostile = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        try:
+            until(lambda: all(there.updates(name) > 2 for name in there.names), "all to run")
+            before = acl.read_text()
+            assert main(["federation", "remove", str(federation.folder), "node-2", "--wait", "60"]) == 0
+            assert f"{acl} goes to the broker's machine, and the broker reloads it" in capsys.readouterr().err
+            assert "node-2" in before
+            assert "node-2" not in acl.read_text()
+            others = ("node-0", "node-1")
+
+            def dropped(name: str) -> int:
+                return int(there.status(name)["peers"].get("node-2", {"dropped": {}})["dropped"].get("removed", 0))
+
+            seen, updates = {name: dropped(name) for name in others}, {name: there.updates(name) for name in others}
+            until(lambda: all(dropped(name) > seen[name] + 3 for name in others), "more of it to be dropped")
+            until(lambda: all(there.updates(name) > updates[name] + 3 for name in others), "the others to go on")
+            assert {there.peer("node-2", of=name) for name in others} == {"removed"}
+            assert there.status("node-2")["connected"]
+
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGHUP)
+            until(lambda: "not allowed" in str(there.status("node-2").get("unacknowledged")), "the broker to refuse it")
+            seen = {name: dropped(name) for name in others}
+            updates = {name: there.updates(name) for name in others}
+            until(lambda: all(there.updates(name) > updates[name] + 10 for name in others), "the others to go on")
+            assert {name: dropped(name) for name in others} == seen
+            assert main(["federation", "status", str(federation.folder)]) == 0
+        finally:
+            hostile.kill()
+            hostile.wait()
+            output.close()
 
 
 def test_an_order_that_nobody_could_be_told_is_given_all_the_same(
