@@ -414,7 +414,10 @@ def _exponent(epsilon: float, size: int, angles: FloatArray) -> FloatArray:
     wide = np.abs(cosine) < 0.5
     log_sine = np.where(wide, np.log1p(-(np.where(wide, cosine, 0.0) ** 2)) / 2, np.log(sine))
     height = (size - 2) * math.log1p(-mode) / 2 + (size - 2) * math.log1p(mode) / 2
-    return epsilon / 2 * (cosine - mode) + (size - 2) * log_sine - height + np.log((excess + sine**2) / (excess + 1))
+    exponent: FloatArray = (
+        epsilon / 2 * (cosine - mode) + (size - 2) * log_sine - height + np.log((excess + sine**2) / (excess + 1))
+    )
+    return exponent
 
 
 def _bessel_ratio(order: float, at: float) -> float:
@@ -583,8 +586,7 @@ class PoissonReplaced:
             log_sinh = losses / 2 + np.log(-np.expm1(-losses) / 2)
         log_factor = self.mu**2 / 2 + math.log1p(-self.rate) - math.log(self.rate) + log_sinh
         asinh = np.logaddexp(log_factor, np.logaddexp(2 * log_factor, 0.0) / 2)
-        cut: FloatArray = (losses / 2 + asinh) / self.mu
-        return cut
+        return (losses / 2 + asinh) / self.mu
 
 
 @dataclass(frozen=True)
