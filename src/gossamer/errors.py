@@ -117,12 +117,14 @@ class RunWarning(UserWarning):
 
 
 @contextmanager
-def failing_as(kind: type[GossamerError], before: str, after: str = "") -> Iterator[None]:
-    """Have an error of the system, such as of a file, be one of a ``kind``: what it says stands between these words."""
+def failing_as(
+    kind: type[GossamerError], before: str, after: str = "", of: type[Exception] | tuple[type[Exception], ...] = OSError
+) -> Iterator[None]:
+    """Have errors, by default of the system, such as a file's, be of a ``kind``: what they say is between the words."""
     try:
         yield
-    except OSError as error:
-        raise kind(f"{before}{error.strerror or error}{after}") from None
+    except of as error:
+        raise kind(f"{before}{getattr(error, 'strerror', None) or error}{after}") from None
 
 
 @contextmanager

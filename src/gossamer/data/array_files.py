@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from gossamer.data.examples import Labelled, Labels, Pair, Places, as_float32, require_finite, with_entries
 from gossamer.data.files import TEST, TRAIN, archive, read_bytes, variant
-from gossamer.errors import DataError
+from gossamer.errors import DataError, failing_as
 
 _MOST_DIMENSIONS = 8
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -254,11 +254,10 @@ def _sparse(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]], name: str
     data, indices, indptr, shape = parts
     if data is None or indices is None or indptr is None or shape is None:
         return None
-    try:
+    what = f"{path}: {name}_data, _indices, _indptr and _shape are no CSR array ("
+    with failing_as(DataError, what, ")", (ValueError, TypeError)):
         found = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
         found.check_format(full_check=True)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path}: {name}_data, _indices, _indptr and _shape are no CSR array ({error})") from error
     if not found.has_canonical_format:
         raise DataError(f"{path}: expected rising indices in each row of {name}")
     return found

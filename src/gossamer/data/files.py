@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, get_args
 
 from gossamer.data.settings import Format, Layout
-from gossamer.errors import DataError
+from gossamer.errors import DataError, failing_as
 from gossamer.files import cache_home, in_bytes, open_file
 
 MOST_DATA = 1 << 34
@@ -67,19 +67,14 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         is read.
     """
     reader = _READERS.get(path.suffix, nullcontext)
-    try:
-        with open_file(path, MOST_DATA) as file:
-            try:
-                with reader(file) as stream:
-                    yield io.BufferedReader(_BoundedStream(str(path), stream, file), _PIECE)
-            except _DAMAGED as error:
-                if reader is nullcontext:
-                    raise
-                raise DataError(
-                    f"{path} is damaged or not a {path.suffix} file ({error}); get the file again"
-                ) from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    with failing_as(DataError, f"cannot read {path}: "), open_file(path, MOST_DATA) as file:
+        try:
+            with reader(file) as stream:
+                yield io.BufferedReader(_BoundedStream(str(path), stream, file), _PIECE)
+        except _DAMAGED as error:
+            if reader is nullcontext:
+                raise
+            raise DataError(f"{path} is damaged or not a {path.suffix} file ({error}); get the file again") from error
 
 
 class _BoundedStream(io.RawIOBase):

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from gossamer.data.examples import Labelled, Pair
 from gossamer.data.files import BINARY, MOST_DATA, NAMES, PYTHON, archive, read_bytes, variant
-from gossamer.errors import DataError
+from gossamer.errors import DataError, failing_as
 from gossamer.extras import install_line
 from gossamer.files import read_file
 
@@ -91,10 +91,8 @@ def _part(content: bytes, start: int, size: int) -> bytes:
 
 
 def _checked(path: Path, name: str, read: Callable[[bytes], _Batch], content: bytes) -> _Batch:
-    try:
+    with failing_as(DataError, f"{path}: {name}: expected a batch of CIFAR-10 (", "); get the file again", ValueError):
         batch = read(content)
-    except ValueError as error:
-        raise DataError(f"{path}: {name}: expected a batch of CIFAR-10 ({error}); get the file again") from None
     if batch.classes.size == 0 or batch.classes.min() < 0 or batch.classes.max() >= len(NAMES):
         raise DataError(f"{path}: {name}: expected pictures of classes 0..{len(NAMES) - 1}, found {_found(batch)}")
     return batch

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted
+from gossamer.errors import CallerError, DataError, RunWarning, SpecError, beginning, counted
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.specs.spec import Experiment, resolved
@@ -228,12 +228,10 @@ def checked(experiment: Experiment, name: str, remarks: list[str]) -> tuple[Prep
     CallerError
         If it cannot be run; the line begins with the setting.
     """
-    try:
-        with gathered(remarks):
-            prepared = prepare(experiment)
-            return prepared, plan_run(prepared)
-    except CallerError as error:
-        raise type(error)(f"{name}: {error}") from error.__cause__
+    with beginning(name, CallerError), gathered(remarks):
+        prepared = prepare(experiment)
+        plan = plan_run(prepared)
+    return prepared, plan
 
 
 Spec = Experiment | Mapping[str, Any] | str | Path

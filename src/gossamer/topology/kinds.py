@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import TopologyError
+from gossamer.errors import TopologyError, failing_as
 from gossamer.files import read_text, words_beside
 from gossamer.section import Section
 from gossamer.topology.graphs import Graph, Names
@@ -276,10 +276,8 @@ def read_edges(path: Path, nodes: int, names: Names = None) -> IndexArray:
     TopologyError
         The file cannot be read, or a line is not an edge; the message gives the file and the line's number.
     """
-    try:
+    with failing_as(TopologyError, f"expected an edge list, a readable text file, at {path}: "):
         lines = read_text(path).splitlines()
-    except OSError as error:
-        raise TopologyError(f"expected an edge list, a readable text file, at {path}: {error.strerror}") from None
     numbers = {str(number): number for number in range(nodes)}
     numbers |= {name: number for number, name in enumerate(names or ())}
     expected = f"nodes, by number (0 to {nodes - 1})" + ("" if names is None else f" or name (such as {names[0]})")

@@ -12,7 +12,7 @@ from gossamer.algorithms.aggregation import Aggregation
 from gossamer.algorithms.context import Batches, draw
 from gossamer.algorithms.plan import OneOr, SecureSums, Spec
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError, TopologyError
+from gossamer.errors import SpecError, TopologyError, beginning
 from gossamer.files import refusals
 from gossamer.privacy.clipping import NoClip
 from gossamer.privacy.mechanisms import NeighboringRelation
@@ -346,11 +346,9 @@ def combination(settings: Settings, graph: Graph) -> FloatArray:
             f"algorithm.combination must be symmetric, found {matrix[p, m]:g} in row {p}, column {m} and "
             f"{matrix[m, p]:g} in row {m}, column {p}"
         )
-    try:
+    with beginning("algorithm.combination", TopologyError):
         check_doubly_stochastic(matrix)
         check_connected(matrix)
-    except TopologyError as error:
-        raise TopologyError(f"algorithm.combination: {error}") from None
     fewest, robust = int(np.count_nonzero(matrix, axis=1).min()), settings.aggregation
     if robust is not None and fewest < robust.least:
         raise TopologyError(

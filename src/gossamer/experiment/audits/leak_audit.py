@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.algorithms.plan import EXAMPLE, Plan
 from gossamer.attacks.leak import Neighbours, NoiseScale, neighbours, worst_cases
 from gossamer.data.examples import Split
-from gossamer.errors import RunWarning, SpecError
+from gossamer.errors import RunWarning, SpecError, failing_as
 from gossamer.experiment.audits.replayed_sides import (
     Leak,
     OutsideView,
@@ -233,12 +233,9 @@ class _Audit:
         SpecError
             If it is not the same.
         """
-        try:
+        what = "a run of this spec cannot be replayed, since with the same data and coins it is another run: "
+        with failing_as(SpecError, what, of=Leak):
             self._run(base.prepared, base.coins(Replay(base.recording, nothing)), base.held(), "again")
-        except Leak as leak:
-            raise SpecError(
-                f"a run of this spec cannot be replayed, since with the same data and coins it is another run: {leak}"
-            ) from None
 
     def _check_plan(self, generator: np.random.Generator) -> None:
         """Plan for other examples.

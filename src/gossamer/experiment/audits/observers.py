@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import dijkstra
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, failing_as
 from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
@@ -146,10 +146,8 @@ class NetworkPrivacy:
             some = wanted[first : first + each]
             near: frozenset[str] = frozenset().union(*(members[one] for one in some))
             everywhere = any(not members[one] for one in some)
-            try:
+            with failing_as(SpecError, "", "; the guarantee against everyone stands", NotLinear):
                 system = linear_system(prepared, plan, None if everywhere else near)
-            except NotLinear as problem:
-                raise SpecError(f"{problem}; the guarantee against everyone stands") from None
             against = partial(system.against, participation=participation, loose=loose)
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):

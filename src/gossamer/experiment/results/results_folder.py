@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.experiment.preparation import secrets
 from gossamer.files import FolderLock, append, held, make_own_folder, synced, to_csv, write_own
 from gossamer.files import to_json as to_json
@@ -124,17 +124,13 @@ class ResultsFolder:
 
     def clear(self) -> None:
         """Make the folder, and delete what an earlier run wrote to it; nothing else."""
-        try:
+        with failing_as(SpecError, f"{self.path}: cannot make the results folder (", "); choose another --out"):
             make_own_folder(self.path)
             if self._lock is not None:
                 self._lock.take()
             for name in (item.name for item in self.path.iterdir()):
                 if name in (*FILES, CHECKPOINT) or (name.startswith(".") and name.endswith(".new")):
                     (self.path / name).unlink()
-        except OSError as error:
-            raise SpecError(
-                f"{self.path}: cannot make the results folder ({error.strerror}); choose another --out"
-            ) from None
 
     def set_back(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Have the metrics end with ``rows``, as at an earlier moment, and delete what a killed process left half."""
@@ -282,10 +278,9 @@ def unpack(files: Mapping[str, bytes], path: Path) -> None:
 
 def _check_room(path: Path, overwrite: bool) -> None:
     """Raise unless results may be written to ``path``."""
-    try:
+    what, remedy = f"{str(path)[:80]}: no such folder can be made (", "); choose another --out"
+    with failing_as(SpecError, what, remedy, (OSError, ValueError)):
         there, folder = path.exists(), path.is_dir()
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{str(path)[:80]}: no such folder can be made ({error}); choose another --out") from None
     if not there and (why := _cannot_make(path)) is not None:
         raise SpecError(f"{path}: cannot make the results folder ({why}); choose another --out")
     if there and not folder:

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
-from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted, shortened
+from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted, failing_as, shortened
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import Measure, Row
 from gossamer.experiment.results.summary import COUNTS
@@ -183,12 +183,10 @@ class TraceFile(Kept):
     def __init__(self, path: Path, *, goes_on: bool = False) -> None:
         self._path = path
         self._length: int | None = None
-        try:
+        with failing_as(SpecError, f"{path}: cannot write the trace (", "); choose another file"):
             check_is_trace(path)
             # Raw models of units may be in it, so it is for nobody else to read.
             self._file: BinaryIO = open(path, "r+b" if goes_on else "wb", opener=for_owner)  # noqa: SIM115  # `close` does
-        except OSError as error:
-            raise SpecError(f"{path}: cannot write the trace ({error.strerror}); choose another file") from None
 
     def close(self) -> None:
         """Write what is left, and let go of the file."""

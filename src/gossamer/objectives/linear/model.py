@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Features, Split
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.objectives import objective
 from gossamer.objectives.linear import kernels, steps, updates
 from gossamer.objectives.linear.kernels import LOSSES, TargetArray
@@ -82,10 +82,8 @@ def _matrix(split: Split, features: int) -> Any:
     if not sp.issparse(matrix):
         return np.ascontiguousarray(matrix.reshape(count, features))
     matrix = sp.csr_array(matrix)
-    try:
+    with failing_as(DataError, "the CSR features are malformed (", "); build them anew", ValueError):
         matrix.check_format(full_check=True)
-    except ValueError as problem:
-        raise DataError(f"the CSR features are malformed ({problem}); build them anew") from None
     # Two entries a, b in one place would count a^2 + b^2 in the norm, less than the true (a + b)^2.
     if not matrix.has_canonical_format:
         raise DataError("CSR features must be sorted and without duplicates; call sum_duplicates() on them")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gossamer.errors import CallerError, GossamerError, shortened
+from gossamer.errors import CallerError, GossamerError, failing_as, shortened
 from gossamer.files import is_read_only, wrong_kind
 from gossamer.runtimes.storage import seal
 from gossamer.runtimes.storage.seal import Broken, Older, Seal
@@ -392,10 +392,8 @@ def _make(path: Path) -> None:
 
 def _check_kind(path: Path) -> None:
     """Refuse what is no file: SQLite would wait for a pipe's other end, or say that a disk is broken."""
-    try:
+    with failing_as(WrongStore, f"{path} cannot be opened: ", "; name another file"):
         mode = os.stat(path).st_mode
-    except OSError as error:
-        raise WrongStore(f"{path} cannot be opened: {error.strerror}; name another file") from None
     if not stat.S_ISREG(mode):
         raise WrongStore(f"{path}: {wrong_kind(mode)}; name another one")
 
