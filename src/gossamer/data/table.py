@@ -635,7 +635,9 @@ def _labels(found: Labels, table: NamedRows, wanted: Wanted) -> Labels:
     """Labels as numbers if all of them are, and nobody said that they are names."""
     if wanted.names or wanted.real:
         return found
+    texts = found.tolist()
     try:
-        return np.fromiter((as_number(text, table.decimal) for text in found), np.float64, len(found))
+        said = {text: as_number(text, table.decimal) for text in {*texts}}
+        return np.array([said[text] for text in texts], np.float64)
     except ValueError:
         return found

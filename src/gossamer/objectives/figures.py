@@ -3,8 +3,9 @@
 Each kind of figures is a function of weights [..., n], one of each example, that gives figures [...]: with weights of
 one they are those of a sample, with numbers of draws of bootstrap resamples, and with counts of a histogram, whose bins
 stand for the examples of one outcome each: ``ranking(scores, outcomes)(weights)["auroc"]``. So weights may be no whole
-numbers, and even negative, as noisy counts are. A figure that has no value is NaN, such as the area under the curve
-where one outcome is missing.
+numbers, and even negative, as noisy counts are. Given whose examples they are, weights are of units [..., units], and
+resamples of persons take a pass over persons, not over rows. A figure that has no value is NaN, such as the area under
+the curve where one outcome is missing.
 
 References
 ----------
@@ -15,13 +16,14 @@ the large, at slope 1) and slope of the logistic recalibration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
+from gossamer.arrays import IndexArray
 from gossamer.errors import CallerError, real_number, shortened
 from gossamer.machine_code import compiled
 
@@ -39,7 +41,7 @@ def check_threshold(threshold: object) -> None:
         raise CallerError(f"threshold: expected one from 0 to 1, found {shortened(threshold)}; correct it")
 
 
-def ranking(scores: npt.NDArray[Any], outcomes: Outcomes) -> OfWeights:
+def ranking(scores: npt.NDArray[Any], outcomes: Outcomes, units: IndexArray | None = None) -> OfWeights:
     """Figures of what needs no threshold and no probability: the area under the ROC curve, and average precision.
 
     Equal scores count as one threshold, so half a pair each in ``auroc``.
@@ -50,15 +52,17 @@ def ranking(scores: npt.NDArray[Any], outcomes: Outcomes) -> OfWeights:
         Scores, higher for likelier.
     outcomes : ndarray [n] of bool
         Whether each example has the outcome.
+    units : ndarray [n], optional
+        Number of the unit that each example is of; by default each is its own.
     """
     order = np.argsort(scores)[::-1].copy()
-    ordered, highest_first = scores[order], outcomes[order]
+    ordered, highest_first, whose = scores[order], outcomes[order], order if units is None else units[order]
     last = np.append(ordered[1:] != ordered[:-1], True)  # of each run of equal scores
 
     def of(weights: Floats) -> Figures:
-        rows = np.ascontiguousarray(weights.reshape(-1, len(order)), np.float64)
+        rows = np.ascontiguousarray(weights.reshape(-1, weights.shape[-1]), np.float64)
         found = np.empty((len(rows), 2))
-        _rank(rows, order, highest_first, last, found)
+        _rank(rows, whose, highest_first, last, found)
         area, precision = np.moveaxis(found.reshape(*weights.shape[:-1], 2), -1, 0)
         return {"auroc": area, "average_precision": precision}
 
@@ -66,33 +70,33 @@ def ranking(scores: npt.NDArray[Any], outcomes: Outcomes) -> OfWeights:
 
 
 @compiled()
-def _rank(weights, order, outcomes, last, found):  # type: ignore[no-untyped-def]
+def _rank(weights, whose, outcomes, last, found):  # type: ignore[no-untyped-def]
     """Write both figures for each row of weights, in one pass from the highest score down."""
     for b in range(len(weights)):
-        positives = everybody = 0.0
-        for i in range(len(order)):
-            weight = weights[b, order[i]]
-            everybody += weight
-            positives += weight if outcomes[i] else 0.0
-        negatives = everybody - positives
-        above = above_with = here = here_with = area = precision = 0.0
-        for i in range(len(order)):
-            weight = weights[b, order[i]]
+        above = above_with = here = here_with = missed = precision = 0.0
+        for i in range(len(whose)):
+            weight = weights[b, whose[i]]
             here += weight
             here_with += weight if outcomes[i] else 0.0
             if last[i]:
-                without = here - here_with
-                area += here_with * (negatives - (above - above_with) - without / 2)
+                missed += here_with * (above - above_with + (here - here_with) / 2)
                 above += here
                 above_with += here_with
                 if here_with != 0:
                     precision += here_with * above_with / above
                 here = here_with = 0.0
-        found[b, 0] = area / (positives * negatives) if positives > 0 and negatives > 0 else np.nan
-        found[b, 1] = precision / positives if positives > 0 else np.nan
+        pairs = above_with * (above - above_with)
+        found[b, 0] = 1 - missed / pairs if above_with > 0 and pairs > 0 else np.nan
+        found[b, 1] = precision / above_with if above_with > 0 else np.nan
 
 
-def deciding(named: Outcomes, outcomes: Outcomes) -> OfWeights:
+def by_unit(parts: Sequence[npt.NDArray[Any]], units: IndexArray | None) -> Floats:
+    """Return columns [units, parts]: sums over the examples of each unit, or the examples' own."""
+    own = parts if units is None else [np.bincount(units, part) for part in parts]
+    return np.column_stack(own).astype(np.float64, copy=False)
+
+
+def deciding(named: Outcomes, outcomes: Outcomes, units: IndexArray | None = None) -> OfWeights:
     """Figures of what a decision finds and misses: the confusion as sums of weights, and shares of it.
 
     Parameters
@@ -101,9 +105,10 @@ def deciding(named: Outcomes, outcomes: Outcomes) -> OfWeights:
         Whether each example is said to have the outcome.
     outcomes : ndarray [n] of bool
         Whether it has it.
+    units : ndarray [n], optional
+        Number of the unit that each example is of; by default each is its own.
     """
-    parts = [named & outcomes, named & ~outcomes, ~named & outcomes, ~named & ~outcomes]
-    columns = np.column_stack(parts).astype(np.float64)
+    columns = by_unit([named & outcomes, named & ~outcomes, ~named & outcomes, ~named & ~outcomes], units)
 
     def of(weights: Floats) -> Figures:
         tp, fp, fn, tn = np.moveaxis(weights @ columns, -1, 0)
@@ -128,7 +133,9 @@ def _share(some: Floats, others: Floats) -> Floats:
     return _mean(some, some + others)
 
 
-def predicting(probabilities: Floats, outcomes: Outcomes, recalibration: Floats | None = None) -> OfWeights:
+def predicting(
+    probabilities: Floats, outcomes: Outcomes, recalibration: Floats | None = None, units: IndexArray | None = None
+) -> OfWeights:
     """Figures of probabilities: Brier score, log loss, calibration, and the shares predicted and found.
 
     ``calibration_intercept`` a and ``calibration_slope`` b are of the logistic models logit P = a + logit p and
@@ -143,14 +150,16 @@ def predicting(probabilities: Floats, outcomes: Outcomes, recalibration: Floats 
         Whether each example has it.
     recalibration : ndarray [3], optional
         `recalibrated` of the whole sample, for weights that are resamples of it: what is fitted is then one step of
-        Newton from there, which costs no pass over the examples. By default it is fitted to each weights.
+        Newton from there, which costs no pass over the examples. By default it is fitted to each weights, of examples.
+    units : ndarray [n], optional
+        Number of the unit that each example is of; by default each is its own.
     """
     likely = np.clip(probabilities, _LEAST, 1 - _LEAST)
     parts = [np.ones_like(likely), outcomes, probabilities, np.square(probabilities - outcomes)]
     parts.append(-np.log(np.where(outcomes, likely, 1 - likely)))
     if recalibration is not None:
         parts += _steps(logit(likely), outcomes, recalibration)
-    columns = np.column_stack(parts).astype(np.float64)
+    columns = by_unit(parts, units)
 
     def of(weights: Floats) -> Figures:
         whole, *sums = np.moveaxis(weights @ columns, -1, 0)
@@ -228,7 +237,7 @@ def _newton(moments: Floats) -> Floats:
         return np.stack([np.where(curve > 0, off / curve, np.nan), *both], axis=-1)
 
 
-def measuring(predicted: Floats, targets: Floats) -> OfWeights:
+def measuring(predicted: Floats, targets: Floats, units: IndexArray | None = None) -> OfWeights:
     """Figures of numbers: R2, the root of the mean squared error, the mean absolute error, and the mean error.
 
     R2 is 1 less the mean squared error divided by the variance of the targets: 1 is perfect, and 0 what their mean
@@ -237,12 +246,14 @@ def measuring(predicted: Floats, targets: Floats) -> OfWeights:
     Parameters
     ----------
     predicted, targets : ndarray [n]
-        Predictions and real targets, in one unit.
+        Predictions and real targets, on one scale.
+    units : ndarray [n], optional
+        Number of the unit that each example is of; by default each is its own.
     """
     with np.errstate(all="ignore"):
         errors, centred = predicted - targets, targets - targets.mean()
         parts = [np.ones_like(errors), errors, np.abs(errors), np.square(errors), centred, np.square(centred)]
-    columns = np.column_stack(parts)
+    columns = by_unit(parts, units)
 
     def of(weights: Floats) -> Figures:
         with np.errstate(all="ignore"):
@@ -293,13 +304,13 @@ LEVEL = 0.95
 _AT_ONCE = 200_000  # weights of resamples that are made at once: they stay in the processor's cache
 
 
-def resamples(units: npt.NDArray[np.int64], count: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yield the weights of bootstrap resamples: how often each example's unit was drawn, of as many as there are.
+def resamples(many: int, count: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield the weights of bootstrap resamples: how often each unit was drawn, of as many as there are.
 
     Parameters
     ----------
-    units : ndarray [n] of int64
-        Numbers from 0 of the persons that the examples are about, or of the examples themselves.
+    many : int
+        Number of units: of persons that the examples are about, or of the examples themselves.
     count : int
         Number of resamples.
     rng : numpy.random.Generator
@@ -307,19 +318,16 @@ def resamples(units: npt.NDArray[np.int64], count: int, rng: np.random.Generator
 
     Yields
     ------
-    ndarray [some, n]
+    ndarray [some, many]
         Weights of some of the resamples, together ``count``.
     """
-    many = int(units.max()) + 1
-    alone = len(units) == many and bool((units == np.arange(many)).all())
-    some = max(1, _AT_ONCE // len(units))
+    some = max(1, _AT_ONCE // many)
     for begun in range(0, count, some):
         here = min(some, count - begun)
         drawn = rng.integers(many, size=(here, many))
         times = np.zeros((here, many), np.uint16)  # a quarter of the bytes, which stay in the cache
         _count(drawn, times)
-        weights = times.astype(np.float64)
-        yield weights if alone else weights[:, units]
+        yield times.astype(np.float64)
 
 
 @compiled()

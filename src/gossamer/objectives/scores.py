@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import IndexArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import CallerError, DataError, ModelError, real_number, shortened
@@ -23,6 +24,7 @@ from gossamer.objectives.figures import (
     Floats,
     OfWeights,
     Outcomes,
+    by_unit,
     check_threshold,
     deciding,
     interval,
@@ -109,10 +111,10 @@ class ScoredSample:
         return ordered._assess(threshold)
 
     def _assess(self, threshold: float | None) -> Assessment:
-        scores, targets, classes = self.scores, self.targets, self.classes
-        ones, more = np.ones(len(targets)), dict[str, Any]()
+        scores, targets, classes, units = self.scores, self.targets, self.classes, self._units()
+        many, of, more = int(units.max()) + 1, None if self.persons is None else units, dict[str, Any]()
         if classes is None:
-            model, constant = _of_numbers(scores[:, 0].astype(np.float64), targets.astype(np.float64))
+            model, constant = _of_numbers(scores[:, 0].astype(np.float64), targets.astype(np.float64), of)
         else:
             named = named_of(scores, self.likely, threshold)
             more |= {"classes": [*classes], "confusion": _confusion(targets, named, len(classes))}
@@ -120,14 +122,13 @@ class ScoredSample:
                 limit, ill = 0.5 if threshold is None else threshold, targets == 1
                 likely = None if self.likely is None else self.likely[:, 1]
                 if likely is not None:
-                    more |= {"threshold": limit, "reliability": reliability(likely, ill, ones).tolist()}
-                pair = _against_rest(of_second(scores), likely, named == 1, ill, bool(ill.mean() > limit))
+                    more |= {"threshold": limit, "reliability": reliability(likely, ill, np.ones(len(ill))).tolist()}
+                pair = _against_rest(of_second(scores), likely, named == 1, ill, bool(ill.mean() > limit), of)
                 model, constant = map(_alone, pair)
             else:
-                model, constant = _of_classes(scores, self.likely, named, targets, len(classes))
-        units = self._units()
+                model, constant = _of_classes(scores, self.likely, named, targets, len(classes), of)
         count = min(MOST, max(FEWEST, _WORK // (len(targets) * len(classes or "."))))
-        draws = resamples(units, count, np.random.default_rng(0)) if units.max() else ()
+        draws, ones = resamples(many, count, np.random.default_rng(0)) if many > 1 else (), np.ones(many)
         kinds = _estimates(model(ones), constant(ones), [(model(one), constant(one)) for one in draws])
         if classes is not None:
             each = [1] if len(classes) == 2 else range(len(classes))
@@ -139,8 +140,8 @@ class ScoredSample:
                 figure["interval"] = None
         found: dict[str, Any] = {
             "rows": len(targets),
-            "persons": None if self.persons is None else int(units.max()) + 1,
-            "resamples": count if units.max() else 0,
+            "persons": None if self.persons is None else many,
+            "resamples": count if many > 1 else 0,
             "level": LEVEL,
             "figures": kinds[0],
             **more,
@@ -382,23 +383,28 @@ def _together(*parts: OfWeights) -> OfWeights:
 
 
 def _against_rest(
-    scores: Floats, likely: Floats | None, named: Outcomes, true: Outcomes, always: bool
+    scores: Floats, likely: Floats | None, named: Outcomes, true: Outcomes, always: bool, units: IndexArray | None
 ) -> tuple[OfWeights, OfWeights]:
     """Figures of one class against the rest, and of a constant that names it ``always`` or never."""
-    kinds, two = [ranking(scores, true), deciding(named, true)], np.array([True, False])
+    kinds, two = [ranking(scores, true, units), deciding(named, true, units)], np.array([True, False])
     same = [ranking(np.zeros(2), two), deciding(np.full(2, always), two)]
     if likely is not None:
-        kinds.append(predicting(likely, true, recalibrated(likely, true, np.ones(len(true)))))
+        kinds.append(predicting(likely, true, recalibrated(likely, true, np.ones(len(true))), units))
         same.append(predicting(np.full(2, true.mean()), two))
     # Whatever is named at a threshold, no constant is more accurate than that which names the commonest.
     commonest = 0 if true.mean() > 0.5 else 1
     same.append(lambda weights: {"accuracy": weights[..., commonest] / weights.sum(axis=-1)})
-    both, constant = np.column_stack([true, ~true]).astype(np.float64), _together(*same)
+    both, constant = by_unit([true, ~true], units), _together(*same)
     return _together(*kinds), lambda weights: constant(weights @ both)
 
 
 def _of_classes(
-    scores: Floats, likely: Floats | None, named: npt.NDArray[np.int64], targets: npt.NDArray[Any], classes: int
+    scores: Floats,
+    likely: Floats | None,
+    named: IndexArray,
+    targets: npt.NDArray[Any],
+    classes: int,
+    units: IndexArray | None,
 ) -> tuple[Kinds, Kinds]:
     """Figures of several classes: means over those that there are, and those of each."""
     counts = np.bincount(targets.astype(np.int64), minlength=classes)
@@ -409,22 +415,24 @@ def _of_classes(
             named == one,
             targets == one,
             one == counts.argmax(),
+            units,
         )
         for one in range(classes)
     ]
     rows, right = np.arange(len(targets)), named == targets
-    columns = {"accuracy": (right, targets == counts.argmax())}
+    parts = {"rows": (np.ones_like(right),) * 2, "accuracy": (right, targets == counts.argmax())}
     if likely is not None:
         shares = np.broadcast_to(counts / len(targets), likely.shape)
         least = np.finfo(np.float64).eps
-        columns["log_loss"] = tuple(-np.log(np.maximum(p[rows, targets], least)) for p in (likely, shares))
+        parts["log_loss"] = tuple(-np.log(np.maximum(p[rows, targets], least)) for p in (likely, shares))
+    columns = [by_unit(which, units) for which in zip(*parts.values(), strict=True)]
 
     def of(which: int) -> Kinds:
         def found(weights: Floats) -> list[Figures]:
             each = [pair[which](weights) for pair in pairs]
             means = {name: _over_classes([one[name] for one in each]) for name in _MEANS if name in each[0]}
-            whole = weights.sum(axis=-1)
-            own = {name: weights @ values[which] / whole for name, values in columns.items()}
+            whole, *sums = np.moveaxis(weights @ columns[which], -1, 0)
+            own = {name: total / whole for name, total in zip([*parts][1:], sums, strict=True)}
             means["balanced_accuracy"] = _over_classes([one["sensitivity"] for one in each])
             return [means | own, *({name: one[name] for name in _BY_CLASS if name in one} for one in each)]
 
@@ -446,9 +454,9 @@ def _over_classes(values: Sequence[Floats]) -> Floats:
     return mean
 
 
-def _of_numbers(predicted: Floats, targets: Floats) -> tuple[Kinds, Kinds]:
-    model, mean = measuring(predicted, targets), measuring(np.full(len(targets), targets.mean()), targets)
-    median = measuring(np.full(len(targets), np.median(targets)), targets)
+def _of_numbers(predicted: Floats, targets: Floats, units: IndexArray | None) -> tuple[Kinds, Kinds]:
+    said = (predicted, *(np.full(len(targets), same) for same in (targets.mean(), np.median(targets))))
+    model, mean, median = (measuring(one, targets, units) for one in said)
 
     def constant(weights: Floats) -> list[Figures]:
         found, middle = mean(weights), median(weights)

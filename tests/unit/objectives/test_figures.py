@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -116,7 +118,7 @@ def test_what_has_no_value_is_no_number() -> None:
 
 def test_calibration_of_a_resample_is_a_step_from_that_of_the_sample() -> None:
     whole = recalibrated(LIKELY, TRUE, np.ones(N))
-    (weights,) = resamples(np.arange(N), 300, np.random.default_rng(0))
+    (weights,) = resamples(N, 300, np.random.default_rng(0))
     exact = predicting(LIKELY, TRUE)(weights)
     step = predicting(LIKELY, TRUE, whole)(weights)
     for name, values in exact.items():
@@ -137,13 +139,26 @@ def test_a_reliability_curve_of_groups_of_one_weight() -> None:
     assert len(reliability(np.full(9, 0.5), np.ones(9, bool), np.ones(9))) == 1
 
 
-def test_resamples_draw_persons_with_all_their_rows() -> None:
-    units = np.array([0, 0, 1, 2, 2, 2])
-    found = np.concatenate(list(resamples(units, 4000, np.random.default_rng(1))))
-    assert found.shape == (4000, 6)
-    assert (found[:, 0] == found[:, 1]).all()
-    assert (found[:, 3] == found[:, 5]).all()
-    assert (found[:, [0, 2, 3]].sum(axis=1) == 3).all()
+def test_weights_of_persons_are_those_of_all_their_rows() -> None:
+    """Figures of units' weights are those of the weights of rows, which scikit-learn holds above."""
+    units = np.random.default_rng(5).permutation(np.arange(N) % 120)
+    weights = np.random.default_rng(6).integers(0, 4, (3, 120)).astype(float)
+    whole = recalibrated(LIKELY, TRUE, np.ones(N))
+    for of in (
+        partial(ranking, SCORES, TRUE),
+        partial(deciding, LIKELY > 0.25, TRUE),
+        partial(predicting, LIKELY, TRUE, whole),
+        partial(measuring, SCORES, LIKELY + TRUE),
+    ):
+        expected = of()(weights[:, units])
+        for name, values in of(units=units)(weights).items():
+            np.testing.assert_allclose(values, expected[name], rtol=1e-12, err_msg=name)
+
+
+def test_resamples_draw_as_many_as_there_are() -> None:
+    found = np.concatenate(list(resamples(3, 4000, np.random.default_rng(1))))
+    assert found.shape == (4000, 3)
+    assert (found.sum(axis=1) == 3).all()
     # A person is drawn Binomial(3, 1/3) times: mean 1, variance 2/3; five deviations of the mean of 4,000.
     assert np.abs(found.mean(axis=0) - 1).max() < 5 * np.sqrt(2 / 3 / 4000)
 
@@ -170,10 +185,9 @@ def test_intervals_of_the_area_under_the_curve_cover_it(rows: int, persons: int)
         ill = rng.random(persons) < 0.3
         scores = (rng.normal(size=persons) + shift * ill)[person]
         outcomes = ill[person]
-        areas = ranking(scores, outcomes)
         units = {"persons": person, "rows": np.arange(rows)}
         for unit, who in units.items() if rows > persons else [("persons", units["persons"])]:
-            drawn = resamples(who, 200, rng)
+            areas, drawn = ranking(scores, outcomes, who), resamples(int(who.max()) + 1, 200, rng)
             low, high = interval(np.concatenate([areas(weights)["auroc"] for weights in drawn])) or (1, 0)
             covered[unit] += low <= truth <= high
     assert 930 <= covered["persons"] <= 970
