@@ -49,6 +49,7 @@ def test_every_command_exists() -> None:
 def test_the_walk(capsys: pytest.CaptureFixture[str]) -> None:
     spec, policy = blocks("yaml")
     Path("spec.yaml").write_text(spec)
+    Path("second.yaml").write_text(spec.replace("epsilon: 2", "epsilon: 1"))
     Path("keys").mkdir()
     Path("new-keys").mkdir()
     for name in ("hospital-b", "hospital-c", "hospital-d"):
@@ -71,7 +72,7 @@ def test_the_walk(capsys: pytest.CaptureFixture[str]) -> None:
             (organiser,) = re.findall(r"organiser +(\S+)", captured.out)
             for file in ("invitation.yaml", "tls.crt", "ca.crt"):
                 Path("stays/hospital-a", file).rename(Path("hospital-a", file))
-    assert steps == 7
+    assert steps == 8
     Path("policy.yaml").write_text(policy)
     assert list(read_policy("policy.yaml").data) == ["stays"]
 

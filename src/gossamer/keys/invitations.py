@@ -26,6 +26,8 @@ The file is YAML for people (see `strict_yaml`). What is signed is its content, 
     signature: ...                    base64, over all of the above
 
 A member who joins later comes with new invitations to the same run for everybody; the one issued last counts.
+
+A further run of the same parties has invitations of its own, by the same organiser (`further_run`).
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from gossamer.errors import CallerError, SpecError, beginning, failing_as
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.private_files import IdentityError
+from gossamer.protocol.encoding import encode
 from gossamer.protocol.transports import kind_of
 from gossamer.strict_yaml import canonical, dump_texts, load_texts
 
@@ -184,16 +187,39 @@ class Invitation:
         return hashlib.sha256(self.spec.encode()).hexdigest()
 
 
-def check_name(name: str) -> str:
-    """``name``, if a member may be called so.
+def check_name(name: str, whose: str = "a member") -> str:
+    """``name``, if a member, or a further run, may be called so.
 
     Raises
     ------
     InvitationError
         If not.
     """
-    _check(name, _NAME, f"a member's name to match {_NAME}")
+    _check(name, _NAME, f"{whose}'s name to match {_NAME}")
     return name
+
+
+def further_run(first: str, name: str, spec: str, members: Iterable[Member]) -> str:
+    """Random name of the run that is called ``name``, of the parties of a ``first`` one.
+
+    It follows from all that is agreed, so two who sign different things under one name have signed two runs.
+    """
+    agreed = encode((first, name, spec, [(member.name, member.examples or 0) for member in members]))
+    return hashlib.sha256(encode(("gossamer", "further run", agreed))).hexdigest()[:32]
+
+
+def check_further(first: Invitation, invitation: Invitation, name: str) -> None:
+    """Raise InvitationError unless an invitation is to the run called ``name`` of those who were in the ``first``."""
+    if invitation.organiser != first.organiser:
+        raise InvitationError(
+            f"run {name}: expected the organiser of the first run, {first.organiser.fingerprint}, found another one, "
+            f"{invitation.organiser.fingerprint}; one organiser signs all runs of a federation, so ask whose this is"
+        )
+    if invitation.run != further_run(first.run, name, invitation.spec, invitation.members):
+        raise InvitationError(
+            f"expected an invitation to run {name} of the federation whose first run is {first.run}, found one of "
+            "another federation, or to a run of another name; ask the organiser for the right one"
+        )
 
 
 def _check(text: str | None, pattern: str, what: str) -> None:

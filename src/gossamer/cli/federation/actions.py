@@ -25,7 +25,16 @@ from gossamer.cli.printing import (
 from gossamer.data.datasets import declared, unscaled
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import left_out, make_identity, own_code, read_keys, start_of
-from gossamer.deployment.founding.founding import Founded, SharedBroker, draft, draft_again, join, papers_of, share
+from gossamer.deployment.founding.founding import (
+    Founded,
+    SharedBroker,
+    draft,
+    draft_again,
+    draft_run,
+    join,
+    papers_of,
+    share,
+)
 from gossamer.deployment.founding.layout import has_tls
 from gossamer.deployment.party.agreement import Agreed, check_newer
 from gossamer.deployment.party.data_side import deployed_epsilon, deployed_guarantees
@@ -83,8 +92,23 @@ def add_command(options: argparse.Namespace) -> int:
 
 def renew_command(options: argparse.Namespace) -> int:
     """Issue everything again."""
-    again = draft_again(options.dir, {}, **_signing(options))
-    return _write(options, again, _agreed(again.invitation, options.dir / papers.START), ())
+    again = draft_again(options.dir, {}, run=options.run, **_signing(options))
+    start = options.dir / papers.place_of(options.run) / papers.START
+    return _write(options, again, _agreed(again.invitation, start), (), options.run)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Write the papers of a further run."""
+    spec, beside = _spec_text(options.spec), real_path(options.spec).parent
+    taking_part = {"nodes": options.nodes, "examples": options.examples or {}}
+    name, founded = draft_run(options.dir, spec, name=options.run, beside=beside, **taking_part, **_signing(options))
+    start = start_of(read_text(spec), beside)
+    return _write(options, founded, _agreed(founded.invitation, None if start is None else start.path), None, name)
+
+
+def run_flag(run: str | None) -> str:
+    """Words by which a command is told of a further run."""
+    return "" if run is None else f" --run {run}"
 
 
 def show_command(options: argparse.Namespace) -> int:
@@ -102,12 +126,19 @@ def show_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(options: argparse.Namespace, founded: Founded, agreed: Agreed, joining: Sequence[str] | None = None) -> int:
+def _write(
+    options: argparse.Namespace,
+    founded: Founded,
+    agreed: Agreed,
+    joining: Sequence[str] | None = None,
+    run: str | None = None,
+) -> int:
     """Write it, if what it says can be run, and say what it says."""
     founded.write(options.dir)
-    said = {"folder": str(options.dir), **document(agreed), "private_keys_made_for": list(founded.made)}
+    named = {} if run is None else {"name": run}
+    said = {"folder": str(options.dir), **named, **document(agreed), "private_keys_made_for": list(founded.made)}
     answered(options, said, f"{describe(agreed)}\n")
-    say(next_steps(options.dir, founded, joining))
+    say(next_steps(options.dir, founded, joining, run))
     return 0
 
 
@@ -224,10 +255,11 @@ def _entry(member: Member, agreed: Agreed) -> dict[str, Any]:
     return {**entry, "releases": releases, "epsilon": proved if math.isfinite(proved) else None}
 
 
-def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = None) -> str:
+def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = None, run: str | None = None) -> str:
     """Next steps of the organiser with the folder; ``joining`` are those who come to a federation that there is."""
+    place = papers.place_of(run)
     invitation, tls = founded.invitation, has_tls(founded.invitation.broker)
-    again, new = joining is not None, joining is None or len(joining) > 0
+    again, new, first = joining is not None, joining is None or len(joining) > 0, run is None
     names = [member.name for member in invitation.members]
     kept = [name for name in names if (folder / name / papers.IDENTITY).exists()]  # not handed over yet
     keys = ", ".join(name for name in (papers.ORGANISER_KEY, papers.AUTHORITY_KEY) if (folder / name).exists())
@@ -235,13 +267,14 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
     changed = ", ".join(sorted(Path(place).name for place in founded.files if place.startswith(f"{papers.BROKER}/")))
     there = [name for name in names if name not in kept]
     due = {
-        "fingerprint": new,
-        "broker": not again and tls,
-        "open broker": not (again or tls),
-        "changed": again and changed,
+        "fingerprint": new and first,
+        "broker": first and not again and tls,
+        "open broker": first and not (again or tls),
+        "changed": (again or not first) and changed,
         "made": kept,
-        "others": there,
-        "start": new and (folder / papers.START).exists(),
+        "others": there and first,
+        "further": not first,
+        "start": new and (folder / place / papers.START).exists(),
         "again": again,
         "nodes": not again,
         "joining": again and new,
@@ -250,6 +283,7 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
     }
     facts = {"founded": founded, "papers": papers, "who": who, "broker": broker, "changed": changed, "keys": keys}
     facts |= {"folder": folder, "made": ", ".join(kept), "others": ", ".join(there)}
+    facts |= {"place": place, "run": run_flag(run)}
     facts["first"] = _WORDS["first"].format(papers=papers) if tls else ""
     return _listed("Next:", "steps", due, facts)
 

@@ -130,10 +130,16 @@ def node_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.party.party import run_party
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
-    party = PartyOptions(**chosen | {"modules": options.module, "quiet": options.quiet or options.log_file == STDERR})
+    chosen |= {"modules": options.module, "quiet": options.quiet or options.log_file == STDERR}
+    if len(options.run or ()) > 1 and options.trace is not None:
+        raise CallerError("--trace is of one run; leave it out, or name one by --run")
+    ended: list[str] = []
     with logged(options), door_for(options) as door:
-        ended = run_party(party, partial(_shown, door, party.quiet))
-    return ENDED_SHORT if ended == "short" else 0
+        for run in options.run or [None]:  # one after the other
+            if "stopped" not in ended:
+                party = PartyOptions(**chosen | {"run": run})
+                ended.append(run_party(party, partial(_shown, door, party.quiet)))
+    return ENDED_SHORT if "short" in ended else 0
 
 
 def backup_command(options: argparse.Namespace) -> int:

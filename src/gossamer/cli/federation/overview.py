@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gossamer.cli.federation.actions import run_flag
 from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
 from gossamer.cli.printing import answered, say, table
 from gossamer.deployment.founding import layout as papers
@@ -24,7 +25,7 @@ _EVERY = 5.0  # seconds between two tables, where one is watched
 
 def status_command(options: argparse.Namespace) -> int:
     """Show how the parties are; the worst of them gives the exit code."""
-    watch = Watch(options.dir, say, options.wait)
+    watch = Watch(options.dir, say, options.wait, options.run)
     with watch.transport:
         watch.look(options.wait, watch.all_heard)
         while True:
@@ -36,7 +37,7 @@ def status_command(options: argparse.Namespace) -> int:
 
 def rehearse_command(options: argparse.Namespace) -> int:
     """Show which parties could begin; exit code 1 where one could not, or is off."""
-    watch = Watch(options.dir, say, options.wait)
+    watch = Watch(options.dir, say, options.wait, options.run)
     with watch.transport:
         watch.look(options.wait, lambda: not any(_lacking(watch).values()))
         found = _lacking(watch)
@@ -79,17 +80,18 @@ def remove_command(options: argparse.Namespace) -> int:
 
 def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str]]:
     """Give an order, and show how the parties are then; also who has not answered."""
-    give_order(options.dir, what, None if options.organiser is None else Identity.load(options.organiser))
+    organiser = None if options.organiser is None else Identity.load(options.organiser)
+    give_order(options.dir, what, organiser, options.run)
     if what != STOP and (acl := options.dir / papers.ACCESS).exists():
         say(f"{acl} goes to the broker's machine, and the broker reloads it (SIGHUP): connections go on.")
-    watch = Watch(options.dir, say, options.wait)
+    watch = Watch(options.dir, say, options.wait, options.run)
     try:
         with watch.transport:
             watch.look(options.wait, lambda: not watch.waits_for(what))
             found, waits = watch.statuses(), watch.waits_for(what)
     except BrokerUnreachable as error:
         kept = f"the order is given, in {watch.folder / papers.ORDERS}, and told to nobody yet; give it again, or run"
-        raise BrokerUnreachable(f"{error}; {kept} `gossamer federation status {options.dir}`, to tell it") from None
+        raise BrokerUnreachable(f"{error}; {kept} `{_status_of(options)}`, to tell it") from None
     _shown(argparse.Namespace(json=options.json, watch=False, prometheus=None), found)
     return found, waits
 
@@ -99,9 +101,14 @@ def _told(options: argparse.Namespace, waits: Sequence[str], what: str) -> int:
     if waits:
         say(
             f"{', '.join(waits)} did not {what}, or were not heard. Others tell whom they reach, and so does "
-            f"`gossamer federation status {options.dir} --watch`."
+            f"`{_status_of(options)} --watch`."
         )
     return 1 if waits else 0
+
+
+def _status_of(options: argparse.Namespace) -> str:
+    """Command that shows the run."""
+    return f"gossamer federation status {options.dir}{run_flag(options.run)}"
 
 
 def _shown(options: argparse.Namespace, found: Statuses) -> int:

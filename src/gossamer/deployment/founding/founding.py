@@ -34,7 +34,7 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import WATCHER, Invitation, invite, parse_signed, read_signed
+from gossamer.keys.invitations import WATCHER, Invitation, further_run, invite, parse_signed, read_signed
 from gossamer.keys.orders import REMOVE, STOP, Order, Orders
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list, host_and_port
@@ -139,7 +139,7 @@ def draft(
     times, watches = (issued + valid, issued), watcher.public_key
     invitations = invite(signer, broker, members, text, *times, run, installed, watches)
     papers.check_secrecy(broker, insecure)
-    authority, files = None, _start(spec, beside, experiment)
+    authority, files = None, _start(spec, beside, experiment, papers.START)
     if papers.has_tls(broker):
         authority = Authority(f"gossamer {run}")
         files |= {papers.AUTHORITY_KEY: authority.key, papers.AUTHORITY_CERTIFICATE: authority.certificate}
@@ -156,12 +156,12 @@ def _keys(
     return made, {**(keys or {}), **{name: identity.public_key for name, identity in made.items()}}
 
 
-def _start(spec: str, beside: Path | None, agreed: Experiment) -> dict[str, bytes]:
+def _start(spec: str, beside: Path | None, agreed: Experiment, place: str) -> dict[str, bytes]:
     """The model that all start from: the file of the organiser's spec, which has the hash in that of the parties."""
     start, known = start_of(read_text(spec), beside), agreed.objective.pretrained
     if start is None or known is None:
         return {}
-    return {papers.START: pretrained_file(start.model_copy(update={"sha256": known.sha256}))[0]}
+    return {place: pretrained_file(start.model_copy(update={"sha256": known.sha256}))[0]}
 
 
 def _founded(
@@ -170,7 +170,8 @@ def _founded(
     authority: Authority | None,
     files: Mapping[str, bytes],
     broker: bytes | None = None,
-    removed: Collection[str] = (),
+    before: _Runs = MappingProxyType({}),
+    run: str | None = None,
 ) -> Founded:
     """The papers, with what is written anew whenever invitations are: these, certificates, and the record of them.
 
@@ -186,20 +187,123 @@ def _founded(
         Other files, by place.
     broker : bytes, optional
         Certificate of the broker, if it has one already.
-    removed : collection of str
-        Parties that it does not let in any longer.
+    before : mapping
+        Runs of the federation as they were.
+    run : str, optional
+        The one that these are to, by its name; by default the first.
     """
     record = next(iter(invitations.values())).encode()
-    invitation = parse_signed(record)
+    invitation, place = parse_signed(record), papers.place_of(run)
     files = {**files, **{f"{name}/{papers.IDENTITY}": identity.pem for name, identity in made.items()}}
     if authority is not None:
-        files |= papers.for_broker(invitation, authority, broker, removed)
+        runs = {**before, run: (invitation, before[run][1] if run in before else ())}
+        until = max(one.expires for one, _ in runs.values())
+        files |= papers.for_broker(invitation.broker, authority, until, broker) | {papers.ACCESS: _rules(runs)}
         for member in (*invitation.members, *invitation.watchers):
-            files |= papers.for_party(member, authority, invitation.expires, member.name)
+            known, folder = papers.known_as(member.name, run), f"{member.name}/{place}"
+            files |= papers.for_party(known, member.key, authority, invitation.expires, folder)
     # A node that runs from this folder begins anew as soon as it sees another invitation, so that comes last.
-    files |= {f"{name}/{papers.INVITATION}": text.encode() for name, text in invitations.items()}
-    files |= {f"{WATCHER}/{papers.RECORD}": record} if invitation.watchers else {}
-    return Founded(invitation, tuple(made), {**files, papers.RECORD: record})
+    files |= {f"{name}/{place}{papers.INVITATION}": text.encode() for name, text in invitations.items()}
+    files |= {f"{WATCHER}/{place}{papers.RECORD}": record} if invitation.watchers else {}
+    return Founded(invitation, tuple(made), {**files, f"{place}{papers.RECORD}": record})
+
+
+# Further runs of the same parties: identities, broker and organiser are those of the founding, and all that is agreed
+# is new. Each has its papers in folders of its own, and is charged for itself.
+
+_Runs = Mapping[str | None, tuple[Invitation, Collection[str]]]
+"""Runs of a federation by name, of which the first has none: an invitation, and who was removed."""
+_LONGEST = 64  # letters of a name in a certificate
+
+
+def draft_run(
+    folder: str | Path,
+    spec: str,
+    *,
+    name: str | None = None,
+    nodes: Collection[str] | None = None,
+    examples: Mapping[str, int] = MappingProxyType({}),
+    valid: timedelta = VALID,
+    organiser: Identity | None = None,
+    beside: Path | None = None,
+) -> tuple[str, Founded]:
+    """The name and the papers of a further run; nothing is written.
+
+    Parameters
+    ----------
+    folder : path
+        Place where the federation was founded.
+    spec, beside, valid : str, Path, timedelta
+        The same as in `draft`.
+    name : str, optional
+        What the run is called; by default its number.
+    nodes : collection of str, optional
+        The parties with data that take part; by default all that were removed from no run.
+    examples : mapping of str to int, optional
+        Numbers of training examples of those that have declared others than before.
+    organiser : Identity, optional
+        Party who founded the federation, if the key is not in the folder.
+
+    Raises
+    ------
+    CallerError
+        If the folder is not one of a federation, there is a run of that name, or something does not fit together.
+    """
+    folder = Path(folder)
+    signer, runs = _signer(folder, organiser)
+    papers.check_own(folder)
+    first, name = runs[None][0], name or str(len(runs) + 1)
+    place = papers.place_of(name)
+    if name in runs:
+        raise CallerError(
+            f"{folder / place}: there is a run {name} already, and what was agreed for a run never changes; choose "
+            f"another name, or write its papers anew by `federation renew {folder} --run {name}`"
+        )
+    parties = _taking_part(runs, first.sizes, nodes, examples)
+    text = federation_spec(spec, len(parties), beside)
+    experiment, keys = read_text(text), {member.name: member.key for member in first.members}
+    if missing := [server for server in servers(experiment) if server not in keys]:
+        raise SpecError(
+            f"{experiment.algorithm.name} needs {', '.join(missing)}, which this federation was founded without; found "
+            "another one"
+        )
+    members, issued = roster(experiment, parties, keys), datetime.now(UTC)
+    if too_long := [one.name for one in members if len(papers.known_as(one.name, name)) > _LONGEST]:
+        raise SpecError(f"{too_long[0]} and {name} are too long together for a certificate; choose a shorter name")
+    of_founding = further_run(first.run, name, text, members), first.wheel, first.overview
+    invitations = invite(signer, first.broker, members, text, issued + valid, issued, *of_founding)
+    authority, certificate = _kept(folder, first)
+    files = _start(spec, beside, experiment, f"{place}{papers.START}")
+    return name, _founded(invitations, {}, authority, files, certificate, runs, name)
+
+
+def _taking_part(
+    runs: _Runs, sizes: Mapping[str, int], nodes: Collection[str] | None, examples: Mapping[str, int]
+) -> dict[str, int]:
+    """Parties of a further run, and their training examples."""
+    removed = {name for _, gone in runs.values() for name in gone}
+    check_known("nodes", nodes or (), sizes)
+    if gone := sorted(removed & set(nodes or ())):
+        raise CallerError(f"{gone[0]} was removed by the organiser, so it takes part in no further run; leave it out")
+    chosen = [name for name in sizes if name not in removed and (nodes is None or name in nodes)]
+    check_known("examples", examples, chosen)
+    return {name: examples.get(name, sizes[name]) for name in chosen}
+
+
+def _rules(runs: _Runs) -> bytes:
+    """Who may do what at the broker."""
+    lists = (
+        access_list(one.run, papers.on_broker(one, removed), partial(papers.known_as, run=name))
+        for name, (one, removed) in runs.items()
+    )
+    return "\n".join(lists).encode()
+
+
+def _kept(folder: Path, first: Invitation) -> tuple[Authority | None, bytes | None]:
+    """Authority of a federation, and its broker's certificate; None without TLS."""
+    authority = kept_authority(folder) if papers.has_tls(first.broker) else None
+    certificate = folder / papers.BROKER_CERTIFICATE
+    return authority, read_file(certificate) if certificate.exists() else None
 
 
 # Invitations to a run that is under way, issued again: for parties that join, or because the old ones expire.
@@ -216,6 +320,7 @@ def draft_again(
     keys: Mapping[str, PublicKey] | None = None,
     valid: timedelta = VALID,
     organiser: Identity | None = None,
+    run: str | None = None,
 ) -> Founded:
     """New invitations and certificates for all, and for ``parties`` that join; nothing is written.
 
@@ -231,6 +336,8 @@ def draft_again(
         Time for which invitations and certificates are good, from now.
     organiser : Identity, optional
         Party who founded the federation, if the key is not in the folder.
+    run : str, optional
+        The further run that they are to, which nobody joins; by default the first.
 
     Raises
     ------
@@ -240,7 +347,8 @@ def draft_again(
     folder = Path(folder)
     if folder.is_dir():
         papers.check_own(folder)
-    signer, before = _signer(folder, organiser)
+    signer, runs = _signer(folder, organiser, run)
+    before = runs[run][0]
     check_known("keys", keys or {}, parties)
     spec = _spec(before, parties)
     made, given = _keys(parties, keys)
@@ -251,18 +359,16 @@ def draft_again(
     watches = before.overview if watcher is None else watcher.public_key
     times, same = (issued + valid, issued), (before.run, before.wheel)
     invitations = invite(signer, before.broker, members, spec, *times, *same, watches)
-    authority = kept_authority(folder) if papers.has_tls(before.broker) else None
-    certificate = folder / papers.BROKER_CERTIFICATE
+    authority, certificate = _kept(folder, before)
     # Only a broker that has no room for those who join gets another configuration: it may have been edited by hand.
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
     files |= {} if watcher is None else {papers.WATCHER_KEY: watcher.pem}
-    old = read_file(certificate) if certificate.exists() else None
-    return _founded(invitations, made, authority, files, old, _orders(folder, before).removed)
+    return _founded(invitations, made, authority, files, certificate, runs, run)
 
 
-def _signer(folder: Path, organiser: Identity | None) -> tuple[Identity, Invitation]:
-    """The key of a federation's organiser, by default that in its folder, and the invitation signed last."""
+def _signer(folder: Path, organiser: Identity | None, run: str | None = None) -> tuple[Identity, _Runs]:
+    """The key of a federation's organiser, by default that in its folder, and its runs, of which one is asked for."""
     key = folder / papers.ORGANISER_KEY
     if organiser is None and not key.exists():
         raise CallerError(
@@ -270,21 +376,25 @@ def _signer(folder: Path, organiser: Identity | None) -> tuple[Identity, Invitat
             "organiser's key if it lies elsewhere"
         )
     signer, before = organiser or Identity.load(key), read_signed(folder / papers.RECORD)
+    further = [record.parent.name for record in sorted((folder / papers.RUNS).glob(f"*/{papers.RECORD}"))]
     if signer.public_key != before.organiser:
         raise CallerError(
             f"{folder}: expected the key of this federation's organiser, with fingerprint "
             f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
             "organiser's with --organiser"
         )
-    return signer, before
+    if run is not None:
+        check_known("run", [run], further)
+    known = {name: read_signed(folder / papers.place_of(name) / papers.RECORD) for name in (None, *further)}
+    return signer, {name: (one, _orders(folder, one, name).removed) for name, one in known.items()}
 
 
-def _orders(folder: Path, before: Invitation) -> Orders:
-    return Orders(folder / papers.ORDERS, before.run, before.organiser)
+def _orders(folder: Path, before: Invitation, run: str | None) -> Orders:
+    return Orders(folder / papers.place_of(run) / papers.ORDERS, before.run, before.organiser)
 
 
-def give_order(folder: Path, what: str, organiser: Identity | None = None) -> None:
-    """Sign an order to all parties of a federation, and keep it in its folder, from where those who watch tell it.
+def give_order(folder: Path, what: str, organiser: Identity | None = None, run: str | None = None) -> None:
+    """Sign an order to all parties of a run, and keep it in its folder, from where those who watch tell it.
 
     One that removes a party takes it from the broker's access list, too.
 
@@ -294,8 +404,9 @@ def give_order(folder: Path, what: str, organiser: Identity | None = None) -> No
         If the folder is not one of a federation, the key not that of its organiser, or nobody can go on without the
         party.
     """
-    signer, before = _signer(folder, organiser)
-    orders, name = _orders(folder, before), what.removeprefix(REMOVE)
+    signer, runs = _signer(folder, organiser, run)
+    before = runs[run][0]
+    orders, name = _orders(folder, before, run), what.removeprefix(REMOVE)
     if what != STOP:
         check_known("remove", [name], [member.name for member in before.members])
         left = [one for one in before.sizes if one not in {name, *orders.removed}]
@@ -305,8 +416,7 @@ def give_order(folder: Path, what: str, organiser: Identity | None = None) -> No
         _check_nobody_alone(before, left, name)
     orders.take(Order.signed(signer, before.run, what))
     if papers.has_tls(before.broker) and (folder / papers.ACCESS).exists():
-        rules = access_list(before.run, papers.on_broker(before, orders.removed))
-        papers.write(folder, {papers.ACCESS: rules.encode()})
+        papers.write(folder, {papers.ACCESS: _rules({**runs, run: (before, orders.removed)})})
 
 
 def _check_nobody_alone(before: Invitation, left: Collection[str], name: str) -> None:
@@ -473,7 +583,8 @@ def _shared(
     found = dict(files)
     for run, one in new.items():
         for member in (*one.members, *one.watchers):
-            found |= papers.for_party(member, authority, one.expires, f"{papers_of(run)}/{member.name}", run)
+            place = f"{papers_of(run)}/{member.name}/"
+            found |= papers.for_party(member.name, member.key, authority, one.expires, place, run)
         found[f"{FEDERATIONS}/{run}.yaml"] = one.written
     lists = (
         access_list(run, papers.on_broker(one), partial(user_name, run=run)) for run, one in sorted(served.items())

@@ -10,6 +10,8 @@
       broker/               for the broker's machine: mosquitto.conf, acl, ca.crt, broker.crt, broker.key
       overview/             for whoever may see how all parties are: federation.yaml, ca.crt, tls.crt, identity.key
       <party>/              for one party: invitation.yaml, ca.crt, tls.crt, and identity.key if it was made here
+      runs/NAME/            of a further run: federation.yaml, orders and start.safetensors
+      <party>/runs/NAME/    the party's invitation.yaml, ca.crt and tls.crt for that; as well of overview/
 
 A party's certificate is for its identity, so ``identity.key`` is the key that goes with ``tls.crt``.
 """
@@ -25,12 +27,13 @@ from pathlib import Path, PurePosixPath
 
 from gossamer.errors import CallerError, SpecError
 from gossamer.files import make_own_folder, replaced
-from gossamer.keys.invitations import WATCHER, Invitation, Member
+from gossamer.keys.identity import PublicKey
+from gossamer.keys.invitations import WATCHER, Invitation, check_name
 from gossamer.keys.orders import FILE
 from gossamer.keys.private_files import write_private
 from gossamer.runtimes.mqtt.broker import AUTHORITY as AUTHORITY
 from gossamer.runtimes.mqtt.broker import CERTIFICATE as CERTIFICATE
-from gossamer.runtimes.mqtt.broker import Tls, access_list, host_and_port, mosquitto_config
+from gossamer.runtimes.mqtt.broker import Tls, host_and_port, mosquitto_config
 from gossamer.runtimes.mqtt.broker import has_tls as has_tls
 from gossamer.runtimes.mqtt.certificates import Authority
 
@@ -39,10 +42,10 @@ AUTHORITY_KEY = "authority.key"
 AUTHORITY_CERTIFICATE = "authority.crt"
 RECORD = "federation.yaml"
 START, ORDERS = "start.safetensors", FILE
-BROKER = "broker"
+BROKER, RUNS = "broker", "runs"
 ACCESS = f"{BROKER}/acl"
 BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
-RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, WATCHER, ORDERS)
+RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, RUNS, WATCHER, ORDERS)
 """Names in the folder that no party can have."""
 
 INVITATION = "invitation.yaml"
@@ -53,6 +56,16 @@ _FOR_ITS_READER_ALONE = ("acl",)  # a Mosquitto warns of access lists that other
 
 Files = Mapping[str, bytes]
 """What to write, by its place in the folder."""
+
+
+def place_of(run: str | None) -> str:
+    """Place of a further run's papers below those of the first one, the organiser's and each party's."""
+    return "" if run is None else f"{RUNS}/{check_name(run, 'a run')}/"
+
+
+def known_as(name: str, run: str | None) -> str:
+    """Name by which the broker knows a party in a run, so that it may be in several at a time."""
+    return name if run is None else f"{name}@{run}"
 
 
 def check_empty(folder: Path, what: str = "a new federation") -> None:
@@ -75,7 +88,7 @@ def check_own(folder: Path) -> None:
 def write(folder: Path, files: Files) -> None:
     """Write ``files``, each at once or not at all; keys are new, for their owner alone, and are written first."""
     make_own_folder(folder)
-    for place in sorted(files, key=lambda place: (not _is_key(place), place == RECORD)):
+    for place in sorted(files, key=lambda place: (not _is_key(place), PurePosixPath(place).name == RECORD)):
         path = folder / place
         make_own_folder(path.parent)
         if _is_key(place):
@@ -121,20 +134,14 @@ def configuration(broker: str, members: int, place: Path | None = None) -> dict[
     return {f"{BROKER}/mosquitto.conf": text.encode()}
 
 
-def for_broker(
-    invitation: Invitation, authority: Authority, certificate: bytes | None = None, removed: Collection[str] = ()
-) -> dict[str, bytes]:
-    """A new certificate for the broker, its key unless it has a certificate already, and who may do what there."""
+def for_broker(url: str, authority: Authority, until: datetime, certificate: bytes | None = None) -> dict[str, bytes]:
+    """A new certificate for the broker, and its key unless it has a certificate already."""
     if certificate is None:
-        broker = authority.server("broker", [host_and_port(invitation.broker)[0]], invitation.expires)
+        broker = authority.server("broker", [host_and_port(url)[0]], until)
         made = {BROKER_KEY: broker.key, BROKER_CERTIFICATE: broker.certificate}
     else:
-        made = {BROKER_CERTIFICATE: authority.renewed(certificate, invitation.expires)}
-    return {
-        **made,
-        f"{BROKER}/ca.crt": authority.certificate,
-        ACCESS: access_list(invitation.run, on_broker(invitation, removed)).encode(),
-    }
+        made = {BROKER_CERTIFICATE: authority.renewed(certificate, until)}
+    return {**made, f"{BROKER}/ca.crt": authority.certificate}
 
 
 def on_broker(invitation: Invitation, removed: Collection[str] = ()) -> list[str]:
@@ -142,10 +149,12 @@ def on_broker(invitation: Invitation, removed: Collection[str] = ()) -> list[str
     return [one.name for one in (*invitation.members, *invitation.watchers) if one.name not in removed]
 
 
-def for_party(member: Member, authority: Authority, until: datetime, place: str, run: str | None = None) -> Files:
+def for_party(
+    name: str, key: PublicKey, authority: Authority, until: datetime, place: str, run: str | None = None
+) -> Files:
     """Certificates for one party, by their places in a folder ``place``; a shared broker's name the run too."""
-    certificate = authority.client_of(member.name, member.key, until, run)
-    return {f"{place}/{AUTHORITY}": authority.certificate, f"{place}/{CERTIFICATE}": certificate}
+    certificate = authority.client_of(name, key, until, run)
+    return {f"{place}{AUTHORITY}": authority.certificate, f"{place}{CERTIFICATE}": certificate}
 
 
 def is_loopback(host: str) -> bool:

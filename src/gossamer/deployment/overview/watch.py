@@ -51,6 +51,8 @@ class Watch:
         Takes a line about the connection.
     patience : float
         Most seconds for the first connection.
+    run : str, optional
+        The further run that is watched; by default the first.
 
     Raises
     ------
@@ -65,19 +67,20 @@ class Watch:
         Connection to the broker, to be opened before anything else, and closed.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None], patience: float = 30.0) -> None:
-        self.folder = folder
-        place = folder / WATCHER if (folder / WATCHER).is_dir() else folder
-        self.invitation = read_signed(folder / papers.RECORD)
-        run, members = self.invitation.run, self.invitation.members
+    def __init__(
+        self, folder: Path, say: Callable[[str], None], patience: float = 30.0, run: str | None = None
+    ) -> None:
+        below = papers.place_of(run)
+        self.folder, place = folder / below, folder / WATCHER if (folder / WATCHER).is_dir() else folder
+        self.invitation = read_signed(self.folder / papers.RECORD)
+        members, ends = self.invitation.members, (self.invitation.run, WATCHER)
         identity = _identity(place, self.invitation)
         limits = TransportSettings(patience, largest_datagram=LARGEST_DATAGRAM)
-        ends = self.invitation.broker, run, WATCHER, place, place / papers.IDENTITY
-        self.transport = connection(*ends, limits, say)
+        self.transport = connection(self.invitation.broker, *ends, place / below, place / papers.IDENTITY, limits, say)
         names = [member.name for member in members]
-        self.orders = Orders(folder / papers.ORDERS, run, self.invitation.organiser)
-        who = identity, run, WATCHER, members
-        self._peers = Peers(*who, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
+        self._certificates = {name: folder / name / below / papers.CERTIFICATE for name in names}
+        self.orders = Orders(self.folder / papers.ORDERS, self.invitation.run, self.invitation.organiser)
+        self._peers = Peers(identity, *ends, members, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
 
     def look(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
         """Listen for so many seconds, or until it is done."""
@@ -103,7 +106,7 @@ class Watch:
     def statuses(self) -> Statuses:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
-        expired = [name for name in states if _expired(self.folder / name / papers.CERTIFICATE)]
+        expired = [name for name in states if _expired(self._certificates[name])]
         found = judged(states, self.invitation.run, time.time(), expired, connected=self.transport.connected)
         for name in (name for name in found if REMOVE + name in self.orders.known):
             if found[name]["state"] not in ENDED:

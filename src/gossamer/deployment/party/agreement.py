@@ -16,6 +16,7 @@ from gossamer.algorithms.table import allowing
 from gossamer.data.datasets import blank_dataset
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, roster, with_start
+from gossamer.deployment.founding.layout import IDENTITY, INVITATION, place_of
 from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals
 from gossamer.errors import CallerError, SpecError, beginning, counted
 from gossamer.experiment.preparation.planning import plan_run
@@ -24,7 +25,16 @@ from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import real_path
 from gossamer.keys.identity import Identity
-from gossamer.keys.invitations import AGENT, Invitation, InvitationError, Member, content_of, parse_invitation
+from gossamer.keys.invitations import (
+    AGENT,
+    Invitation,
+    InvitationError,
+    Member,
+    check_further,
+    content_of,
+    parse_invitation,
+    read_signed,
+)
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.protocol.messages import may_hear
@@ -272,6 +282,9 @@ class PartyOptions:
     invitation : Path
         The file. What else belongs to it lies in the same folder: ``identity.key``, and for a broker with TLS
         ``ca.crt`` and ``tls.crt``.
+    run : str, optional
+        The further run to take part in: its invitation and certificates are in ``runs/NAME`` beside that file, which is
+        the one to the first run.
     organiser : str, optional
         The organiser's fingerprint, known by another way than the file came; by default those in the policy.
     identity : Path, optional
@@ -288,7 +301,7 @@ class PartyOptions:
         The model that all parties start from, where there is one; by default ``start.safetensors`` beside the
         invitation.
     store : Path, optional
-        The state folder; by default ``state`` beside the invitation.
+        The state folder; by default ``state`` beside the invitation. That of a further run is ``runs/NAME`` in it.
     resume : bool
         Whether to go on where an earlier process of this node ended.
     believe_store : bool
@@ -308,6 +321,7 @@ class PartyOptions:
     """
 
     invitation: Path
+    run: str | None = None
     organiser: str | None = None
     identity: Path | None = None
     data: Path | None = None
@@ -327,14 +341,24 @@ class PartyOptions:
     quiet: bool = False
 
     @property
+    def file(self) -> Path:
+        """Invitation to the run."""
+        return self.invitation if self.run is None else self.founding / place_of(self.run) / INVITATION
+
+    @property
+    def founding(self) -> Path:
+        """Folder in which the invitation to the first run lies."""
+        return real_path(self.invitation).parent
+
+    @property
     def folder(self) -> Path:
         """Folder in which the invitation lies."""
-        return real_path(self.invitation).parent
+        return real_path(self.file).parent
 
     @property
     def state(self) -> Path:
         """The state folder."""
-        return self.store or self.folder / "state"
+        return self.folder / "state" if self.store is None else self.store / place_of(self.run)
 
     @property
     def start(self) -> Path:
@@ -344,7 +368,7 @@ class PartyOptions:
     @property
     def key(self) -> Path:
         """The party's private key."""
-        return self.identity or self.folder / "identity.key"
+        return self.identity or self.founding / IDENTITY
 
 
 class PolicyBroken(CallerError):
@@ -386,13 +410,16 @@ def accept(options: PartyOptions, before: Path | None = None) -> Invited:
     CallerError
         With one line: what cannot be read, is not genuine, does not fit, or is not allowed.
     """
-    file = options.invitation if before is None else before
+    file = options.file if before is None else before
     content = content_of(file)  # first, as the key is looked for beside it
     identity = Identity.load(options.key)
     policy = None if options.policy is None else read_policy(options.policy)
+    first = None if options.run is None else read_signed(options.invitation)
     with beginning(str(file), InvitationError):
         modules = (*options.modules, *(() if policy is None else policy.modules))
         invitation = _read(content, options, identity, policy)
+        if first is not None and options.run is not None:
+            check_further(first, invitation, options.run)
         experiment = experiment_of(invitation, modules, options.start)
     if options.pretrained is not None and experiment.objective.pretrained is None:
         raise CallerError("all parties of this run start from a model that is drawn; leave out --pretrained")

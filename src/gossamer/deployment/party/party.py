@@ -229,7 +229,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     ends = peers, transport, folder, clock, reach, host, worker
     loop = NodeLoop(*ends, options.wait, options.gone_after, overview=overview, ends=orders.ends)
     loop.serves, loop.stopping, loop.look = not agreed.holds_data, stopping, partial(reporter.look, loop)
-    loop.newer = InvitationWatch(options.invitation, invitation, folder.warn).look
+    loop.newer = InvitationWatch(options.file, invitation, folder.warn).look
     with _stopped_by_signals(loop.stop):
         loop.run()
         if loop.stopping:

@@ -184,7 +184,7 @@ def back_up(state: Path, out: Path) -> None:
     folder.take()
     try:
         make_own_folder(out)
-        for path in sorted(state.iterdir()):
+        for path in sorted(path for path in state.iterdir() if path.is_file()):
             if path.name in _SEALED:
                 with closing(File(path, _SEALED[path.name], {}, alone=True)) as file:
                     file.back_up(out / path.name)

@@ -269,6 +269,7 @@ class Listening:
     def __init__(self, removed: list[str], **parties: PeerState) -> None:
         self.orders = SimpleNamespace(removed=removed, known={REMOVE + name: "" for name in removed})
         self._peers = SimpleNamespace(states=lambda now: parties)
+        self._certificates = dict.fromkeys(parties, Path())
         self.folder, self.invitation = Path(), SimpleNamespace(run=RUN)
         self.transport.connected = True  # type: ignore[attr-defined]
 
@@ -299,7 +300,7 @@ def test_who_has_ended_since_is_not_ready(
     now = {"time": time.time(), "since": time.time()}
     heard = Listening(["c"], a=party(READY | now), b=party(said | now), c=party(None, "never heard", 60.0))
     monkeypatch.setattr(overview, "Watch", lambda *_: heard)
-    code = overview.rehearse_command(argparse.Namespace(dir=Path(), wait=0.0, json=True))
+    code = overview.rehearse_command(argparse.Namespace(dir=Path(), run=None, wait=0.0, json=True))
     ready = {"ready": not lacks, "lacks": lacks}
     assert json.loads(capsys.readouterr().out) == {"a": {"ready": True, "lacks": []}, "b": ready}
     assert code == bool(lacks)
@@ -320,5 +321,5 @@ def test_a_party_that_was_removed_before_is_not_asked_to_end(
     heard = Listening(["c"], a=over, c=party(None, "never heard", 60.0))
     monkeypatch.setattr(overview, "Watch", lambda *_: heard)
     monkeypatch.setattr(overview, "give_order", lambda *_: None)
-    assert overview.stop_command(argparse.Namespace(dir=Path(), organiser=None, wait=0.0, json=False)) == 0
+    assert overview.stop_command(argparse.Namespace(dir=Path(), run=None, organiser=None, wait=0.0, json=False)) == 0
     assert "did not end" not in capsys.readouterr().err
