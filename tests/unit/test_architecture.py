@@ -31,7 +31,7 @@ MODELS = "objectives objectives/linear objectives/networks objectives/device"
 RUNS = f"{RELEASED} {_SETTINGS} keys data {MODELS} algorithms {TABLE}"
 SPECS = f"{RUNS} report notebooks trained runtimes attacks objectives/models"
 EXPERIMENT = "experiment/specs experiment/preparation experiment/results experiment/runs experiment/audits"
-DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/storage {EXPERIMENT}"
+DEPLOYED = f"{RUNS} trained runtimes runtimes/mqtt runtimes/object_store runtimes/storage {EXPERIMENT}"
 PARTIES = "deployment/founding deployment/owner deployment/peers deployment/party"
 _ALONE = ("arrays", "errors", "interrupts", "version", "threads", "notebooks")
 MAY_IMPORT = {
@@ -71,6 +71,7 @@ MAY_IMPORT = {
     TABLE: f"errors section algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} philox algorithms",
     "runtimes/mqtt": "errors extras protocol keys",
+    "runtimes/object_store": "errors extras protocol",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "verify": "",
     "report": "arrays errors extras files version privacy objectives",
@@ -115,6 +116,7 @@ HOMES = {
     "pyarrow": r"data/table_files\.py",
     "ray": r"runtimes/ray\w*\.py",
     "paho": r"runtimes/mqtt/transport\.py",
+    "fsspec": r"runtimes/object_store/transport\.py",
     "amqtt": r"runtimes/mqtt/broker_embedded\.py",
     "cryptography": r"(privacy/masking/\w+|keys/identity|deployment/channel/\w+|runtimes/mqtt/certificates|"
     r"verify/gossamer_verify)\.py",

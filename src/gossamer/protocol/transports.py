@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
-from urllib.parse import urlsplit
+from typing import NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
 
 from gossamer.errors import GossamerError, SpecError
 
+_GLANCE = 0.2  # seconds between two looks whether to go on trying to connect
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -131,65 +133,136 @@ class BrokerUnreachable(GossamerError):
     """There is no connection to the broker, and it makes no sense to wait for one any longer."""
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """One node's way to the others.
+
+    Parameters
+    ----------
+    run, node : str
+        The run's name and the node's.
+    settings : TransportSettings
+        Limits.
+    say : callable
+        Called, by another thread, with a line about each attempt to connect that fails.
 
     Attributes
     ----------
     counts : Counter of str
-        ``sent``, ``received``, and what was dropped: of our own for want of room, and of others'.
+        ``sent``, ``received``, ``connected``, ``disconnected``, and what was dropped, for whatever reason.
     connected : bool
         Whether there is a way now.
     anew : bool
         Whether this node ended the connection, to make it anew.
-    reason : str
-        Reason why there is none, as far as it is known.
+
+    Notes
+    -----
+    `open`, or ``with``, before anything else.
     """
 
-    counts: Counter[str]
-    connected: bool
-    anew: bool
-
-    @property
-    def reason(self) -> str: ...
+    def __init__(self, run: str, node: str, settings: TransportSettings, say: Callable[[str], None]) -> None:
+        self.run, self.node = check_name(run, "run"), check_name(node, "node")
+        self.settings, self._say = settings, say
+        self.counts: Counter[str] = Counter()
+        self.connected = self.anew = self._given_up = False
+        self._reason, self._said = "no answer", ""  # why there is no connection, and as somebody was told
+        self._fatal: str | None = None
+        self._inbox, self._settled = Inbox(settings.most_incoming), threading.Event()
 
     def open(self) -> Self:
-        """Connect, however often it takes; raises BrokerUnreachable if there is no connection in time."""
-        ...
+        """Connect, however often it takes.
+
+        Raises
+        ------
+        BrokerUnreachable
+            If there is no connection within ``connect_timeout``, or the broker refuses this node.
+        """
+        self._begin()
+        until = time.monotonic() + self.settings.connect_timeout
+        try:
+            while not (self._settled.is_set() or self._given_up) and (left := until - time.monotonic()) > 0:
+                self._settled.wait(min(left, _GLANCE))
+        except BaseException:  # an interrupt
+            self.close()
+            raise
+        if not self.connected:
+            self.close()
+            raise BrokerUnreachable(self._complaint())
+        return self
 
     def send(self, to: str, payload: bytes) -> bool:
-        """Hand bytes over for a node, without waiting; whether they were not dropped at once."""
-        ...
+        """Hand ``payload`` over for the node named ``to``, without waiting; whether it was not dropped at once.
 
+        Raises
+        ------
+        SpecError
+            If it is longer than ``largest_datagram``, which is a mistake of the caller's settings.
+        """
+        if len(payload) > self.settings.largest_datagram:
+            raise SpecError(
+                f"expected a datagram of at most {self.settings.largest_datagram} bytes, found {len(payload)}; "
+                f"raise largest_datagram at every node or lower the session's largest_frame"
+            )
+        return self._hand_over(check_name(to, "node"), payload, len(payload) + ITEM_OVERHEAD)
+
+    @abstractmethod
     def receive(self, timeout: float) -> Datagram | None:
-        """The next datagram, waiting for one so many seconds; None after that, or after a `wake`."""
-        ...
+        """The next datagram, waiting for one up to ``timeout`` seconds; None after that, or after a `wake`.
 
+        Raises
+        ------
+        BrokerUnreachable
+            If there was no connection within ``connect_timeout``, or the broker has refused this node.
+        """
+
+    @abstractmethod
     def refusal(self, to: str) -> str:
-        """Reason why what was last sent to a node went no further, as far as it is known."""
-        ...
+        """Reason why what was last sent to a node went no further, as far as it is known; empty if it is not."""
 
     def unconfirmed(self, seconds: float) -> str:
         """Say what the broker has not confirmed for so many seconds, while there is a connection; empty if nothing."""
-        ...
+        return ""
 
-    def reconnect(self, why: str) -> None:
-        """Make the connection anew, where there is one."""
-        ...
+    def reconnect(self, why: str) -> None:  # noqa: B027
+        """Make the connection anew, where there is one: what is amiss may be of this one alone."""
 
+    @abstractmethod
     def flush(self, timeout: float) -> None:
-        """Wait until all that was sent is with the broker, at most so many seconds."""
-        ...
+        """Wait until the broker has all that was sent, at most so many seconds."""
 
     def wake(self) -> None:
-        """Have a `receive` or an `open` that waits return at once; from any thread."""
-        ...
+        """Have the `receive` that waits, or else the next one, return at once, and `open` give up; from any thread."""
+        self._given_up = True  # without a lock, which `open` may hold when a signal's handler calls this
+        self._inbox.wake()
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
 
-    def __enter__(self) -> Self: ...
+    @property
+    def reason(self) -> str:
+        """The reason why there is no connection, as far as it is known."""
+        return self._fatal or self._reason
 
-    def __exit__(self, *_: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    @abstractmethod
+    def _hand_over(self, to: str, payload: bytes, size: int) -> bool: ...
+
+    @abstractmethod
+    def _complaint(self) -> str: ...
+
+    def _fail(self, reason: str) -> None:
+        """There will never be a connection."""
+        self._fatal = reason
+        self._settled.set()
+        self._inbox.wake()
 
 
 @dataclass(frozen=True)
@@ -204,16 +277,28 @@ class Kind:
         Form of its addresses, as a regular expression.
     served : bool
         Whether it takes a broker of the federation's own, with papers: a configuration, certificates, an access list.
+    poll : float
+        Seconds between two looks for what has come, unless an address says another number; 0 if it comes by itself.
     """
 
     module: str
     form: str
     served: bool = False
+    poll: float = 0.0
 
 
+_TIMES = r"(\?((poll|delay)=\d{1,7}(\.\d{1,3})?(&|$)){1,2})?"
+_SHORTEST, _QUICK = 0.05, 5.0  # seconds
+_STORE = "gossamer.runtimes.object_store.transport"
 _MQTT = Kind("gossamer.runtimes.mqtt.transport", r"mqtts?://[^/?#@]+:[1-9]\d{0,4}", served=True)
-TRANSPORTS = {"mqtt": _MQTT, "mqtts": _MQTT}
+TRANSPORTS = {
+    "mqtt": _MQTT,
+    "mqtts": _MQTT,
+    "file": Kind(_STORE, rf"file:///[^?#]+{_TIMES}", poll=1.0),
+    "s3": Kind(_STORE, rf"s3://[a-z0-9][a-z0-9.-]{{1,62}}(/[^?#@]*)?{_TIMES}", poll=5.0),
+}
 """Kinds of transports, by the scheme of an address."""
+EXAMPLES = "mqtts://broker.example.org:8883, file:///mnt/share/run or s3://bucket/run"
 
 
 def kind_of(address: str) -> Kind | None:
@@ -225,6 +310,19 @@ def kind_of(address: str) -> Kind | None:
     except ValueError:  # a port above 65535
         return None
     return kind if fits else None
+
+
+def times_of(address: str) -> tuple[float, float]:
+    """Seconds between two looks for what has come, and most that it is on its way, as an address has them."""
+    kind, said = kind_of(address), parse_qs(urlsplit(address).query)
+    poll, delay = (float(said[key][0]) if key in said else None for key in ("poll", "delay"))
+    usual = 0.0 if kind is None else kind.poll
+    return usual if poll is None else max(poll, _SHORTEST), delay or 0.0
+
+
+def slowness(address: str) -> float:
+    """How many times longer peers are waited for than on a broker: 1 where all is there within ten seconds."""
+    return max(1.0, max(times_of(address)) / _QUICK)
 
 
 def connection(
@@ -248,9 +346,9 @@ def connection(
     Raises
     ------
     CallerError
-        If a file, or an optional package, is missing.
+        If it is no address, or a file, or an optional package, is missing.
     """
-    kind = kind_of(address)
-    assert kind is not None  # an invitation has been checked
+    if (kind := kind_of(address)) is None:
+        raise SpecError(f"expected a broker such as {EXAMPLES}, found {address[:80]!r}")
     made: Transport = import_module(kind.module).connection(address, run, node, folder, key, settings, say)
     return made

@@ -187,11 +187,12 @@ def describe(agreed: Agreed) -> str:
     """An invitation, and what the run will release, in words."""
     spec, plan, invitation = agreed.prepared.experiment, agreed.plan, agreed.invitation
     rows = [_row(_entry(member, agreed)) for member in invitation.members]
+    served = papers.is_served(invitation.broker)
     return (
         f"Run {invitation.run}\n"
         f"  what       {spec.algorithm.name} on {spec.dataset.name}, "
         f"{counted(agreed.prepared.objective.size, 'parameter')}\n"
-        f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) else ' (no TLS)'}\n"
+        f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) or not served else ' (no TLS)'}\n"
         f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
         f"  organiser  {invitation.organiser.fingerprint}\n"
         f"{_wheel(invitation.wheel)}"
@@ -269,7 +270,8 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
     due = {
         "fingerprint": new and first,
         "broker": first and not again and tls,
-        "open broker": first and not (again or tls),
+        "open broker": first and not (again or tls) and papers.is_served(invitation.broker),
+        "store": first and not (again or papers.is_served(invitation.broker)),
         "changed": (again or not first) and changed,
         "made": kept,
         "others": there and first,

@@ -107,7 +107,8 @@ def draft(
     parties : mapping of str to int
         The parties with data, in the order of the algorithm's nodes, and how many training examples each has declared.
     broker : str
-        ``mqtts://host:port``, with TLS and client certificates. ``mqtt://`` has neither, and is for this machine.
+        ``mqtts://host:port``, with TLS and client certificates. ``mqtt://`` has neither, and is for this machine. Or a
+        store, such as ``file:///mnt/share/run``.
     keys : mapping of str to PublicKey, optional
         Keys of parties that have made their own identities; the others' are made here.
     valid : timedelta, optional

@@ -31,6 +31,7 @@ from gossamer.keys.identity import PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, check_name
 from gossamer.keys.orders import FILE
 from gossamer.keys.private_files import write_private
+from gossamer.protocol.transports import kind_of
 from gossamer.runtimes.mqtt.broker import AUTHORITY as AUTHORITY
 from gossamer.runtimes.mqtt.broker import CERTIFICATE as CERTIFICATE
 from gossamer.runtimes.mqtt.broker import Tls, host_and_port, mosquitto_config
@@ -120,10 +121,12 @@ FEWEST, FEWEST_SHARED = 8, 64
 
 
 def configuration(broker: str, members: int, place: Path | None = None) -> dict[str, bytes]:
-    """``mosquitto.conf`` for the broker at a URL, and so many members or somewhat more.
+    """``mosquitto.conf`` for the broker at a URL, and so many members or somewhat more; nothing for a store.
 
     A broker that federations share has its files in a ``place`` of their own, and goes by whole subjects.
     """
+    if not is_served(broker):
+        return {}
     shared, at = place is not None, place or Path()
     members = max(members, FEWEST_SHARED if shared else FEWEST)
     host, port = host_and_port(broker)
@@ -157,6 +160,12 @@ def for_party(
     return {f"{place}{AUTHORITY}": authority.certificate, f"{place}{CERTIFICATE}": certificate}
 
 
+def is_served(broker: str) -> bool:
+    """Whether somebody runs a broker at this URL, with papers for it; of a store that is nobody's concern here."""
+    kind = kind_of(broker)
+    return kind is not None and kind.served
+
+
 def is_loopback(host: str) -> bool:
     """Whether ``host`` is this machine, and cannot be reached from others."""
     try:
@@ -167,8 +176,7 @@ def is_loopback(host: str) -> bool:
 
 def check_secrecy(broker: str, insecure: bool) -> None:
     """Raise SpecError if a broker on another machine is to be used without TLS, and nobody said so."""
-    host, _ = host_and_port(broker)
-    if not has_tls(broker) and not is_loopback(host) and not insecure:
+    if is_served(broker) and not (has_tls(broker) or is_loopback(host_and_port(broker)[0]) or insecure):
         raise SpecError(
             f"{broker} is another machine and has no TLS, so anybody on the way may cut parties off and see who talks "
             "to whom; say mqtts://, or --insecure to do it all the same"

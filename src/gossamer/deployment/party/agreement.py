@@ -41,6 +41,7 @@ from gossamer.protocol.messages import may_hear
 from gossamer.protocol.node import Node
 from gossamer.protocol.session import SessionSettings
 from gossamer.protocol.trace import TraceStep
+from gossamer.protocol.transports import slowness, times_of
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
 from gossamer.sides.ledger import Charges
@@ -48,6 +49,7 @@ from gossamer.sides.plan import CountedOn, smallest_sum
 
 # What follows from an invitation: public facts that every party derives alike, before it opens its own data.
 
+_THERE_AND_BACK = 2.5  # times that it takes, for a message and its acknowledgement
 LARGEST_FRAME = 512 << 10
 """Most bytes of a frame; longer messages travel in chunks."""
 _ROOM = 1 << 20  # of a message, for all that is no vector
@@ -170,11 +172,12 @@ class Agreed:
     def session(self) -> SessionSettings:
         """Settings by which messages are retried; the same at every party."""
         links, size = self.prepared.experiment.links, self.prepared.objective.size
-        members = len(self.invitation.members)
+        members, broker = len(self.invitation.members), self.invitation.broker
+        retry_after = max(links.retry_after, _THERE_AND_BACK * max(times_of(broker)))
         return SessionSettings(
-            retry_after=links.retry_after,
-            longest_retry=8 * links.retry_after,
-            silence=links.silence,
+            retry_after=retry_after,
+            longest_retry=8 * retry_after,
+            silence=links.silence * slowness(broker),
             largest_frame=LARGEST_FRAME,
             # A few vectors of eight bytes a number.
             largest_message=4 * 8 * size + _ROOM + _ROOM_A_MEMBER * members,
@@ -306,6 +309,8 @@ class PartyOptions:
         Whether to go on where an earlier process of this node ended.
     believe_store : bool
         Whether to go on even where peers know of more messages than the store.
+    broker : str, optional
+        Place where this party has the broker, in place of the invitation's: a store may lie elsewhere at each.
     connect_timeout : float
         Seconds for which a broker that was never reached is tried.
     wait : float
@@ -333,6 +338,7 @@ class PartyOptions:
     store: Path | None = None
     resume: bool = True
     believe_store: bool = False
+    broker: str | None = None
     connect_timeout: float = 60.0
     wait: float = 60.0
     gone_after: float = 300.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -32,13 +33,14 @@ from gossamer.deployment.party.store import (
     witnesses_of,
 )
 from gossamer.deployment.peers.peers import Peers, PeerSettings
+from gossamer.deployment.peers.standing import LONGEST_HELLO
 from gossamer.errors import CallerError, GossamerError
 from gossamer.extras import installed_wheel
 from gossamer.keys.invitations import Invitation
 from gossamer.keys.orders import FILE as ORDERS
 from gossamer.keys.orders import Orders
 from gossamer.protocol.session import Link, LinkCounters, counters_of
-from gossamer.protocol.transports import BrokerUnreachable, Transport, TransportSettings, connection
+from gossamer.protocol.transports import BrokerUnreachable, Transport, TransportSettings, connection, slowness
 from gossamer.runtimes.host import Host
 
 # The way to the others: a connection before anything is charged.
@@ -60,7 +62,7 @@ def connected(
         If a file is missing.
     """
     limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
-    ends = invitation.broker, invitation.run, invitation.me.name
+    ends = options.broker or invitation.broker, invitation.run, invitation.me.name
     transport, stopping = connection(*ends, options.folder, options.key, limits, folder.warn), list[str]()
 
     def stop(why: str) -> None:
@@ -70,7 +72,7 @@ def connected(
     try:
         with _stopped_by_signals(stop):
             reporter.connects()
-            folder.say(f"connects to {invitation.broker}")
+            folder.say(f"connects to {ends[0]}")
             transport.open()
     except BrokerUnreachable as error:
         if not stopping:
@@ -153,6 +155,8 @@ def _take_part(options: PartyOptions, invited: Invited, folder: StateFolder) -> 
 def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter: Reporter, stack: ExitStack) -> str:
     """All that may refuse the start comes first, then the broker and the neighbours; and only then the ledger."""
     agreed, invitation = invited.agreed, invited.agreed.invitation
+    slow = slowness(invitation.broker)
+    options = replace(options, wait=slow * options.wait, gone_after=slow * options.gone_after)
     may_stop = None if invited.policy is None else invited.policy.organiser_may_stop
     orders = Orders(
         folder.path / ORDERS, invitation.run, invitation.organiser, invitation.me.name, may_stop, folder.warn
@@ -177,16 +181,18 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
     who = invited.identity, invitation.run, invitation.me.name, invitation.members
-    times = PeerSettings(options.gone_after / 20, options.gone_after / 6, options.gone_after)
+    times = options.gone_after / 20, options.gone_after / 6, options.gone_after
+    settings = PeerSettings(*times, longest_hello=slow * LONGEST_HELLO)
 
     def counters(name: str) -> LinkCounters:
         return counters_of(None if host is None else host.session.links.get(name))
 
     known: dict[str, Any] = {"contacts": near, "counters": counters, "witnesses": witnesses, "orders": orders}
-    peers = Peers(*who, times, clock(), **known, log=folder.say, warn=folder.warn)
+    peers = Peers(*who, settings, clock(), **known, log=folder.say, warn=folder.warn)
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
-    reach = PeerReach(peers, size, limit, transport.refusal, transport.reconnect, folder.warn, folder.say, clock())
+    ways = transport.refusal, transport.reconnect
+    reach = PeerReach(peers, size, limit, *ways, folder.warn, folder.say, clock(), slow)
     overview = Overview(invited, reporter.status, clock(), folder.say, orders)
 
     def tells_end(state: str, why: str, patience: float = 0.0) -> None:
@@ -276,7 +282,11 @@ def _meet(
         elif host is None or not host.begun:
             gathering.gather(near, options.wait)
         elif not host.finished:
-            gathering.gather([name for name in near if name in links], min(RECALL, options.wait), recalls=True)
+            gathering.gather(
+                [name for name in near if name in links],
+                min(RECALL * gathering.reach.slowness, options.wait),
+                recalls=True,
+            )
     if not options.believe_store:
         check_memory(links, gathering.peers, options.state)
     return gathering.stopping

@@ -167,6 +167,8 @@ class PeerReach:
         Take a line.
     began : float
         Time when this process began.
+    slowness : float
+        How many times longer than on a broker all are waited for.
     owed : dict of str to float
         Times by peer since when it has acknowledged nothing, or was not heard; only those that owe something.
     alone_since : float or None
@@ -181,6 +183,7 @@ class PeerReach:
     warn: Callable[[str], None]
     say: Callable[[str], None]
     began: float
+    slowness: float = 1.0
     owed: dict[str, float] = field(default_factory=dict)
     alone_since: float | None = None
     _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
@@ -189,6 +192,10 @@ class PeerReach:
     _told_alone: str = ""  # what it said that it does while it is alone
     _next_look: float = -math.inf
     _connected_at: float = -math.inf
+
+    @property
+    def _noticed(self) -> float:
+        return NOTICED * self.slowness
 
     def look(self, links: Mapping[str, Link], now: float) -> Outgoing:
         """Take stock, say what has changed, and return probes of those of whom it is not known; once a second."""
@@ -210,7 +217,7 @@ class PeerReach:
         if alone and now - max(self.owed.values()) > _RECONNECT and now - self._connected_at > _AGAIN:
             self._connected_at = now
             self.reconnect("nobody acknowledges what was sent")
-        doubtful = any(now - since > NOTICED / 2 for n, since in self.owed.items() if states[n].state == "up")
+        doubtful = any(now - since > self._noticed / 2 for n, since in self.owed.items() if states[n].state == "up")
         untried = [n for n, peer in there.items() if peer.owes or n not in links or links[n].owed_since is None]
         return self.probe(untried if doubtful else (), now)
 
@@ -221,7 +228,7 @@ class PeerReach:
     def is_alone(self, now: float, seconds: float = ALONE) -> bool:
         """Whether every peer has acknowledged nothing for so many seconds, or longer if it is slow."""
         return self.alone_since is not None and all(
-            now - since > seconds * self._slow.get(name, 1.0) for name, since in self.owed.items()
+            now - since > seconds * self.slowness * self._slow.get(name, 1.0) for name, since in self.owed.items()
         )
 
     def holds(self, now: float) -> bool:
@@ -247,7 +254,7 @@ class PeerReach:
             "unacknowledged": {
                 name: {"seconds": round(now - since, 1), "why": self.reason(name)}
                 for name, since in self.owed.items()
-                if now - since > NOTICED
+                if now - since > self._noticed
             },
         }
 
@@ -258,7 +265,9 @@ class PeerReach:
         done = [name for name, peer in self.peers.states(now).items() if peer.finished and name in links]
         owing = {name for name, link in links.items() if link.owed_since is not None}
         since = self.alone_since
-        if since is None or now - since < NOTICED or not owing or not owing.issuperset(done):  # who is done had all
+        if (
+            since is None or now - since < self._noticed or not owing or not owing.issuperset(done)
+        ):  # who is done had all
             return ""
         return (
             f"ends alone: for {now - since:.0f} s nobody has acknowledged anything: {self._who()}; since "
@@ -277,7 +286,7 @@ class PeerReach:
         return max(min(found), self.began) if found else None
 
     def _tell(self, states: Mapping[str, PeerState], now: float) -> None:
-        late = {name for name, since in self.owed.items() if now - since > NOTICED and states[name].state == "up"}
+        late = {name for name, since in self.owed.items() if now - since > self._noticed and states[name].state == "up"}
         for name in sorted(late - self._told):
             seconds = now - self.owed[name]
             self.warn(f"{name} is heard, and has acknowledged nothing for {seconds:.0f} s: {self.reason(name)}")

@@ -309,7 +309,7 @@ class Peers:
         peer = self._peer(name)
         if not peer.has_session or peer.standing.quarantined(now) or now < peer.probe_at:
             return []
-        peer.probe_at = now + PROBE_EVERY
+        peer.probe_at = now + max(PROBE_EVERY, self.settings.longest_hello / 12)
         peer.probed_at = now if peer.probed_at is None else peer.probed_at
         return _addressed(name, self._channel(peer).seal(encode_content(PeerProbe(min(size, self.settings.largest)))))
 

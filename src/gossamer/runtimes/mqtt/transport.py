@@ -28,13 +28,12 @@ import secrets
 import socket
 import ssl
 import sys
-import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from gossamer.extras import require
 
@@ -50,9 +49,8 @@ from gossamer.protocol.transports import (
     ITEM_OVERHEAD,
     BrokerUnreachable,
     Datagram,
-    Inbox,
+    Transport,
     TransportSettings,
-    check_name,
     is_name,
     topic,
 )
@@ -64,7 +62,6 @@ _REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
     0x97: "the broker has no room left for what {me} sends",
 }
 _UNCONFIRMED = 5.0  # seconds
-_GLANCE = 0.2  # seconds between two looks whether to go on trying to connect
 _KEEPALIVE = 20  # seconds of silence after which the broker takes a node to be gone, and a node the broker
 _LONGEST_RETRY = 30  # most seconds between two attempts to connect: the first come after 1, 2, 4, ...
 _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
@@ -73,7 +70,7 @@ _TEMPORARY = "Server unavailable"
 _DEFAULTS = TransportSettings()
 
 
-class MqttTransport:
+class MqttTransport(Transport):
     """One node's connection to its broker.
 
     Parameters
@@ -82,25 +79,15 @@ class MqttTransport:
         The run's name and the node's.
     broker : BrokerAddress
         Address to connect to.
-    settings : TransportSettings, optional
-        Limits.
-    say : callable, optional
-        Called, by another thread, with a line about each attempt to connect that fails.
+    settings, say
+        The same as in `Transport`.
 
     Attributes
     ----------
     counts : Counter of str
-        ``sent``, ``received``, ``connected``, ``disconnected``, and what was dropped: ``dropped_unconnected`` and
-        ``dropped_outgoing`` of our own for want of a connection or of room, ``dropped_incoming`` of others' for want of
-        room, ``dropped_too_large``, ``dropped_stranger`` (a topic that names no node).
-    connected : bool
-        Whether there is a connection now.
-    anew : bool
-        Whether this node ended the connection, to make it anew.
-
-    Notes
-    -----
-    `open`, or ``with``, before anything else.
+        Of what was dropped: ``dropped_unconnected`` and ``dropped_outgoing`` of our own for want of a connection or of
+        room, ``dropped_incoming`` of others' for want of room, ``dropped_too_large``, ``dropped_stranger`` (a topic
+        that names no node).
     """
 
     def __init__(
@@ -111,10 +98,8 @@ class MqttTransport:
         settings: TransportSettings = _DEFAULTS,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.run, self.node = check_name(run, "run"), check_name(node, "node")
-        self.broker, self.settings, self._say = broker, settings, say
-        self.counts: Counter[str] = Counter()
-        self._inbox = Inbox(settings.most_incoming)
+        super().__init__(run, node, settings, say)
+        self.broker = broker
         self._echo = secrets.token_bytes(16)  # of this process, among those with its name
         self._prefix = topic(run, node, "")
         self._unpublished: deque[tuple[paho.MQTTMessageInfo, int, str]] = deque()
@@ -123,68 +108,28 @@ class MqttTransport:
         self._refusals: dict[str, str] = {}
         self._codes: dict[int, int] = {}  # of acknowledgements, by message, if they are not the usual
         self._largest: int | None = None  # that the broker takes, as it says
-        self.anew = False
         self._over = 0  # bytes of the last message that was longer
         self._cut = 0  # bytes of the largest message that was on its way when the broker last ended the connection
-        # Changed by paho's thread, each in one assignment.
-        self._connection = 0
-        self.connected = False
+        self._connection = 0  # changed by paho's thread in one assignment, as all that says whether there is one
         self._down_since = time.monotonic()
-        self._reason = "no answer"
-        self._said = ""  # why there is no connection, as somebody was told
-        self._fatal: str | None = None
-        self._settled = threading.Event()
-        self._given_up = False
         self._tls = None if broker.tls is None else _tls_context(broker.tls)
         self._client = self._make_client()
 
-    def open(self) -> Self:
-        """Connect, however often it takes.
-
-        Raises
-        ------
-        BrokerUnreachable
-            If there is no connection within ``connect_timeout``, or the broker refuses this node.
-        """
+    def _begin(self) -> None:
         # Have the C library keep freed memory of up to 16 MiB for what comes next. It gives buffers as large as
         # datagrams back to the operating system and asks for them again, which takes more time than to fill them. From
         # the size of what is freed it learns to stop that (mallopt(3), M_MMAP_THRESHOLD).
         bytes(16 << 20)
         self._down_since = time.monotonic()
         self._connect()
-        until = time.monotonic() + self.settings.connect_timeout
-        try:
-            while not (self._settled.is_set() or self._given_up) and (left := until - time.monotonic()) > 0:
-                self._settled.wait(min(left, _GLANCE))
-        except BaseException:  # an interrupt
-            self.close()
-            raise
-        if not self.connected:
-            self.close()
-            raise BrokerUnreachable(self._complaint())
-        return self
 
     def flush(self, timeout: float) -> None:
-        """Wait until the broker has all that was sent, at most so many seconds."""
         until = time.monotonic() + timeout
         while self.connected and self._outgoing and time.monotonic() < until:
             self._forget_published()
             time.sleep(0.01)
 
-    def send(self, to: str, payload: bytes) -> bool:
-        """Hand ``payload`` over for the node named ``to``, without waiting; whether it was not dropped at once.
-
-        Raises
-        ------
-        SpecError
-            If it is longer than ``largest_datagram``, which is a mistake of the caller's settings.
-        """
-        size = len(payload) + ITEM_OVERHEAD
-        if len(payload) > self.settings.largest_datagram:
-            raise SpecError(
-                f"expected a datagram of at most {self.settings.largest_datagram} bytes, found {len(payload)}; "
-                f"raise largest_datagram at every node or lower the session's largest_frame"
-            )
+    def _hand_over(self, to: str, payload: bytes, size: int) -> bool:
         if not self.connected:
             self.counts["dropped_unconnected"] += 1
             return False
@@ -198,7 +143,7 @@ class MqttTransport:
             return False
         if not (self._unpublished or self._unconfirmed):
             self._confirmed = time.monotonic()
-        info = self._client.publish(topic(self.run, check_name(to, "node"), self.node), payload, qos=1)
+        info = self._client.publish(topic(self.run, to, self.node), payload, qos=1)
         if info.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and paho keeps it for the next
             self._unpublished.append((info, size, to))
             self._outgoing += size
@@ -206,13 +151,6 @@ class MqttTransport:
         return True
 
     def receive(self, timeout: float) -> Datagram | None:
-        """The next datagram, waiting for one up to ``timeout`` seconds; None after that, or after a `wake`.
-
-        Raises
-        ------
-        BrokerUnreachable
-            If there was no connection within ``connect_timeout``, or the broker has refused this node.
-        """
         datagram = self._inbox.get(min(timeout, self._patience()))
         if datagram is not None:
             connection, mid = datagram.ticket
@@ -225,7 +163,6 @@ class MqttTransport:
         return None
 
     def refusal(self, to: str) -> str:
-        """Reason why what was last sent to a node went no further, as far as the broker says; empty if it does not."""
         why = self.unconfirmed(_UNCONFIRMED)
         if self._largest is not None and self._over + _TOPIC > self._largest:
             return f"too large: a message has {self._over} bytes, and the broker takes {self._largest} in all"
@@ -236,7 +173,6 @@ class MqttTransport:
         return why or self._refusals.get(to, "")
 
     def unconfirmed(self, seconds: float) -> str:
-        """Say what the broker has not confirmed for so many seconds, while there is a connection; empty if nothing."""
         self._forget_published()
         waits = time.monotonic() - self._confirmed if self._unpublished or self._unconfirmed else 0.0
         if waits <= seconds or not self._client.is_connected():
@@ -266,22 +202,6 @@ class MqttTransport:
             self._client = self._make_client()
             self._connect()
 
-    def wake(self) -> None:
-        """Have the `receive` that waits, or else the next one, return at once, and `open` give up; from any thread."""
-        self._given_up = True  # without a lock, which `open` may hold when a signal's handler calls this
-        self._inbox.wake()
-
-    @property
-    def reason(self) -> str:
-        """The reason why there is no connection, as far as it is known."""
-        return self._fatal or self._reason
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _make_client(self) -> paho.Client:
         # Of brokers without TLS, which serve one machine, the embedded one knows the older version alone.
         protocol = MQTTProtocolVersion.MQTTv311 if self.broker.tls is None else MQTTProtocolVersion.MQTTv5
@@ -308,7 +228,6 @@ class MqttTransport:
         self._client.loop_start()
 
     def close(self) -> None:
-        """Disconnect."""
         self._client.disconnect()
         self._client.loop_stop()
         self.connected = False
@@ -337,11 +256,6 @@ class MqttTransport:
             self._confirmed, self._unconfirmed = time.monotonic(), False
 
     # What follows is called by paho's thread.
-
-    def _fail(self, reason: str) -> None:
-        self._fatal = reason
-        self._settled.set()
-        self._inbox.wake()
 
     def _on_connect(self, client: paho.Client, _: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if code.is_failure:
