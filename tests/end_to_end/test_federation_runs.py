@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 import shutil
 import signal
@@ -18,11 +19,12 @@ import pytest
 pytest.importorskip("amqtt", reason="needs the extra broker")
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from tests.reference.deployments import Parties, experiment, parties, until
+from tests.reference.deployments import Parties, check_lives, experiment, keep_history, parties, until
 from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
+from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.keys.invitations import read_signed
@@ -48,6 +50,9 @@ class Further(Parties):
     def folder(self, name: str) -> StateFolder:
         return StateFolder(self.federation.folder / name / "runs" / self.run / "state")
 
+    def agreed(self, name: str) -> Agreed:
+        return Agreed.by(read_signed(self.federation.folder / name / "runs" / self.run / "invitation.yaml"))
+
 
 OPTIONS = ("--connect-timeout", "60", "--gone-after", "8")
 
@@ -69,11 +74,10 @@ def beside(there: Parties, run: str = "2") -> Iterator[Further]:
         federation.stop(patience=10.0)
 
 
-def next_run(folder: Path, updates: int, *more: str) -> int:
-    """A further run by the command: the first one's spec, with another number of updates."""
-    text = write_spec(
-        read_text(read_signed(folder / "federation.yaml").spec, [f"algorithm.updates_per_node={updates}"])
-    )
+def next_run(folder: Path, updates: int, noise: int = 30, *more: str) -> int:
+    """A further run by the command: the first one's spec, with other numbers of updates and noise."""
+    settings = [f"algorithm.updates_per_node={updates}", f"privacy.noise_multiplier={noise}"]
+    text = write_spec(read_text(read_signed(folder / "federation.yaml").spec, settings))
     (spec := folder.parent / "next.yaml").write_text(text)
     return main(["federation", "run", str(folder), "--spec", str(spec), *more])
 
@@ -92,12 +96,16 @@ def spent(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     return data
 
 
-def check_spent(data: Any, *updates: int) -> None:
-    """A release of a Gaussian mechanism has order / (2 z^2) of divergence, and mu = 1 / z: both add up over runs."""
-    assert data["spent_divergence"] == pytest.approx(data["allowed"]["order"] * sum(updates) / (2 * 30**2), rel=1e-9)
-    assert data["spent_mu"] == pytest.approx(math.sqrt(sum(updates)) / 30, rel=1e-3)
-    assert len(data["runs"]) == len(updates)
-    for run, planned in zip(data["runs"], updates, strict=True):
+def check_spent(data: Any, *runs: tuple[int, int]) -> None:
+    """Updates and noise multiplier of each run: a release has order / (2 z^2) of divergence, and mu = 1 / z.
+
+    Divergences add up over all runs, and so do squares of mu.
+    """
+    squares = sum(updates / noise**2 for updates, noise in runs)
+    assert data["spent_divergence"] == pytest.approx(data["allowed"]["order"] * squares / 2, rel=1e-9)
+    assert data["spent_mu"] == pytest.approx(math.sqrt(squares), rel=1e-3)
+    assert len(data["runs"]) == len(runs)
+    for run, (planned, _) in zip(data["runs"], runs, strict=True):
         assert 0 <= run["releases"] <= planned
 
 
@@ -107,12 +115,13 @@ def test_two_runs_in_one_ledger_with_kills_between_and_during_them(
     folder = there.federation.folder
     there.start()
     there.finish()
-    check_spent(first := spent(folder, capsys), 20)
+    check_spent(first := spent(folder, capsys), (20, 30))
     there.start("node-2")  # it is over, and says so
     until(lambda: there.status("node-2")["process"] is not None, "it to be there again")
     there.kill("node-2")
     assert spent(folder, capsys) == first
-    assert next_run(folder, 18) == 0
+    both = (20, 30), (600, 180)
+    assert next_run(folder, *both[1]) == 0
     with beside(there) as second:
         # The budgets are of one run, whichever that is.
         second.start("node-2")
@@ -124,10 +133,10 @@ def test_two_runs_in_one_ledger_with_kills_between_and_during_them(
         second.start()
         until(lambda: all(second.updates(name) > 3 for name in second.names), "all to run")
         second.kill("node-2")
-        check_spent(spent(folder, capsys), 20, 18)
+        check_spent(spent(folder, capsys), *both)
         second.start("node-2")
         second.finish()
-        check_spent(spent(folder, capsys), 20, 18)
+        check_spent(spent(folder, capsys), *both)
         runs = [read_signed(folder / place / "federation.yaml").run for place in (".", "runs/2")]
         assert [run["run"] for run in spent(folder, capsys)["runs"]] == [f"{run}/node-2" for run in runs]
         for state, run in ((there.folder("node-2"), runs[0]), (second.folder("node-2"), runs[1])):
@@ -175,7 +184,7 @@ def test_one_run_after_the_other(there: Parties, capsys: pytest.CaptureFixture[s
         both.finish()
         for name in both.names:
             assert StateFolder(folder / name / "runs/2/state").status()["state"] == "finished"
-        check_spent(spent(folder, capsys), 5, 6)
+        check_spent(spent(folder, capsys), (5, 30), (6, 30))
 
 
 @pytest.mark.skipif(Mosquitto.missing() is not None, reason="needs mosquitto")
@@ -195,3 +204,22 @@ def test_side_by_side_over_a_broker_with_tls_which_reloads_who_may_do_what(tmp_p
         before = {name: there.updates(name) for name in there.names}
         until(lambda: all(there.updates(name) > before[name] + 2 for name in before), "the first run to go on")
         assert not [name for name in there.names if "connection" in there.log(name).partition("begins")[2]]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_further_run_loses_and_repeats_nothing_wherever_parties_are_killed(there: Parties, seed: int) -> None:
+    """All inputs and releases are compared with the ledgers, of which the first run, never begun, has none."""
+    draw, kills = random.Random(seed), dict.fromkeys(there.names, 0)
+    assert next_run(there.federation.folder, 300, 120) == 0
+    with beside(there) as second:
+        keep_history(second)
+        second.start()
+        for _ in range(3):
+            name = draw.choice(second.names)
+            until(lambda name=name: second.updates(name) > draw.randrange(1, 30), f"{name} to run")
+            if second.federation.processes[name].is_alive():
+                second.kill(name)
+                kills[name] += 1
+                second.start(name)
+        second.finish()
+        check_lives(second, kills)
