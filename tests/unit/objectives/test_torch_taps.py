@@ -71,12 +71,11 @@ def test_both_passes_find_the_same(name: str) -> None:
     generator = np.random.default_rng(0)
     features = torch.from_numpy(generator.standard_normal((6, 1, 16, 16)))
     targets = torch.from_numpy(generator.integers(0, 5, 6))
-    parameters = network.parameters(torch.from_numpy(model))
     one: dict[str, list[LayerCall]] = {}
     other: dict[str, list[LayerCall]] = {}
-    BatchPass(network.twin())(parameters, features, targets, one.__setitem__)
+    BatchPass(network.twin())(torch.from_numpy(model), features, targets, one.__setitem__)
     alone = VectorisedPass(network.twin(), stacked=False)
-    alone(parameters, features[:, None], targets[:, None], other.__setitem__)
+    alone(torch.from_numpy(model), features[:, None], targets[:, None], other.__setitem__)
     assert list(one) == list(other)[::-1]
     for name_of_layer in one:
         for mine, theirs in zip(one[name_of_layer], other[name_of_layer], strict=True):

@@ -14,7 +14,7 @@ all nodes in a row: rules know examples, and no models.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -74,13 +74,16 @@ class StackedGradients:
 
     def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over the examples of each node that are present."""
-        present = batch.present
+        present, calls = batch.present, dict[str, list[layers.LayerCall]]()
         with self._passing():
-            calls = self._calls(self._network.parameters(models), batch.features, batch.targets)
+            if len(models) > 1:
+                self._stacked(models, batch.features, batch.targets, calls.__setitem__)
+            else:
+                self._alone(models[0], batch.features[0], batch.targets[0], calls.__setitem__)
         found = {name: gradients for layer in calls for name, gradients in self._by_name(layer, calls[layer])}
         squares = torch.zeros(present.numel(), dtype=torch.float64, device=models.device)
         for gradients in found.values():
-            squares += gradients.square_norms()
+            gradients.add_squares(squares)
         norms = squares.to(models.dtype).double().sqrt().view(present.shape)
         sound = norms.isfinite()
         if not sound.all():  # zero times NaN is NaN
@@ -93,17 +96,6 @@ class StackedGradients:
         )
         within = (counted & within_clip(norms, clips)).sum(1)
         return GradientSums(torch.cat(list(sums), dim=1), (present & ~sound).sum(1), within)
-
-    def _calls(
-        self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor
-    ) -> dict[str, list[layers.LayerCall]]:
-        found: dict[str, list[layers.LayerCall]] = {}
-        if len(features) > 1:
-            self._stacked(parameters, features, targets, found.__setitem__)
-        else:
-            own = {name: values[0] for name, values in parameters.items()}
-            self._alone(own, features[0], targets[0], found.__setitem__)
-        return found
 
     def _by_name(self, name: str, calls: Sequence[layers.LayerCall]) -> list[tuple[str, layers.PerExample]]:
         layer, whole = self._layers[name], [_whole(call) for call in calls]

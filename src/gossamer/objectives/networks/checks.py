@@ -248,7 +248,7 @@ def _difference(
     try:
         per_example = layers.per_example(model, features, targets)
         squares = per_example.square_norms
-        together = [per_example.weighted_sum(one) for one in torch.eye(len(targets), dtype=torch.float64)]
+        together = [torch.from_numpy(per_example.weighted_sum(one)) for one in np.eye(len(targets))]
     except Exception as problem:
         return f"gradients cannot be taken layer by layer: {reason(problem)}"
     for parts, gradient, square in zip(alone, together, squares):

@@ -16,7 +16,7 @@ depend on another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -85,26 +85,25 @@ class BatchPass:
     Parameters
     ----------
     network : Network
-        Used by one thread at a time, and by nothing else: hooks are left in its module, whose parameters are pointed at
-        the numbers of each call.
+        Used by one thread at a time, and by nothing else: hooks are left in its module, whose parameters are made parts
+        of one array for the numbers of each call.
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        device = next(network.module.parameters()).device
-        self._root = torch.zeros((), requires_grad=True, device=device)
+        some = next(network.module.parameters())
+        self._root = torch.zeros((), requires_grad=True, device=some.device)
         self._taps: list[tuple[str, Tensor, Any, tuple[Tensor, Tensor] | None]] = []
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
-        named = dict(network.module.named_parameters())
-        self._held = {part.name: named[part.name].requires_grad_(False) for part in network.parts}
+        self._model, named = some.new_empty(network.size), dict(network.module.named_parameters())
+        for name, values in network.parameters(self._model).items():
+            named[name].requires_grad_(False).data = values
 
-    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
+    def __call__(self, model: Tensor, features: Tensor, targets: Tensor, use: Use) -> None:
         """Hand on all calls that the losses of ``features`` [examples, ...] depend on, the last layer's first."""
-        parameters, features = self._network.arrange(parameters, features)
-        for name, held in self._held.items():
-            held.data = parameters[name]
-        self._taps = []
+        self._model.copy_(model)
+        features, self._taps = self._network.arrange(features), []
         with torch.enable_grad():
             outputs = scores_of(self._network.module(features))
             total = self._network.loss.trained(outputs, targets).sum()
@@ -159,15 +158,16 @@ class VectorisedPass:
         for name, layer in trainable_layers(network.module).items():
             layer.register_forward_hook(partial(self._tap, name))
 
-    def __call__(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor, use: Use) -> None:
+    def __call__(self, model: Tensor, features: Tensor, targets: Tensor, use: Use) -> None:
         """Hand on all calls, for ``features`` [batches, examples, ...], with the examples of all batches in a row."""
+        parameters = self._network.parameters(model)
         if not self._shapes:
             one = {name: values[0] if self._stacked else values for name, values in parameters.items()}
             with torch.no_grad():
                 self._network.outputs(one, features[0, :1])
         count = features.shape[1]
         zeros = [features.new_zeros(()).expand(count * shape[0], *shape[1:]) for _, shape in self._shapes]
-        gradients, inputs = self._backward(zeros, dict(parameters), features, targets)
+        gradients, inputs = self._backward(zeros, parameters, features, targets)
         calls: dict[str, list[LayerCall]] = {}
         for (name, shape), *both in zip(self._shapes, inputs, gradients, strict=True):
             # A layer may see several rows, if the module makes these out of an example.
@@ -355,22 +355,24 @@ class LayerGradients:
 
     def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
-        (model,), (features,), (targets,) = models, batch.features, batch.targets
-        if self._sees_batches and not self._steady and clips.isposinf().all():
+        (model,), (features,), (targets,), clip = models, batch.features, batch.targets, float(clips)
+        if self._sees_batches and not self._steady and clip == np.inf:
             total = self._unclipped(model, features, targets)
             if total.isfinite().all():  # so every gradient in it was
                 none = torch.zeros(1, dtype=torch.int64)
                 return GradientSums(total[None], none, none + len(targets))
         found = self.per_example(model, features, targets)
-        squares = found.square_norms
-        sound = squares.isfinite()
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(found.square_norms.numpy())
+            weights = np.minimum(1 / norms * clip, 1).astype(model.numpy().dtype)  # of a norm of 0 as well
+            weights[weights < np.finfo(weights.dtype).tiny] = 0  # see `clip_weights`
+        sound = np.isfinite(norms)
         if (self._steady and len(targets) == 1) or sound.all():
-            norms = squares.sqrt()[None]
-            total = found.weighted_sum(clip_weights(norms, clips, model.dtype)[0])
-            within = (sound[None] & within_clip(norms, clips)).sum(1)
-            return GradientSums(torch.where(sound.all(), total, 0)[None], (~sound).sum()[None], within)
+            summed = np.where(sound.all(), found.weighted_sum(weights), 0)
+            counts = np.array([[(~sound).sum()], [(sound & (norms <= clip)).sum()]])
+            return GradientSums(torch.from_numpy(summed[None]), *torch.from_numpy(counts))
         # Rare: these overflow or are not finite, which the exact way tells apart.
-        apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in torch.nonzero(~sound).flatten()]
+        apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in np.flatnonzero(~sound)]
         parts = [self._exact(models, one, clips) for one in apart]
         if sound.any():
             parts.append(self(models, batch_of(features[sound], targets[sound]), clips))
@@ -381,7 +383,7 @@ class LayerGradients:
         network = self._exact.network
         with torch.enable_grad():
             at = model.detach().requires_grad_()
-            losses = network.losses(*network.arrange(network.parameters(at), features), targets)
+            losses = network.losses(network.parameters(at), network.arrange(features), targets)
             (found,) = torch.autograd.grad(losses.sum(), at)
         return found
 
@@ -398,7 +400,7 @@ class LayerGradients:
         if not self._sees_batches:  # but batches of one example
             features, targets = features[:, None], targets[:, None]
         with torch.no_grad():
-            self._run(self.network.parameters(model), features, targets, use)
+            self._run(model, features, targets, use)
         return joined
 
 

@@ -26,10 +26,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,7 +38,7 @@ from torch.nn import grad as convolution_gradients
 
 from gossamer.arrays import FloatArray
 from gossamer.machine_code import compiled
-from gossamer.objectives.linear.kernels import dense_squares
+from gossamer.objectives.linear.kernels import dense_square
 
 _ROUNDING = 1e-4
 """Factors may cancel. A norm below this part of what cancels is mostly rounding error of the float32 sum, so it is
@@ -50,6 +51,12 @@ class LayerCall(NamedTuple):
     inputs: Tensor
     gradients: Tensor  # by the outputs
     statistics: tuple[Tensor, Tensor] | None = None  # of a normalisation: means and reciprocal deviations
+
+
+@compiled(fastmath={"reassoc", "contract"})
+def _add_squares(rows: FloatArray, total: npt.NDArray[np.float64]) -> None:
+    for n in range(len(rows)):
+        total[n] += dense_square(rows[n], False)
 
 
 @compiled(fastmath={"contract"})
@@ -65,18 +72,20 @@ class StoredGradients:
 
     gradients: Tensor
 
-    def square_norms(self) -> Tensor:
-        """Squared L2 norms, [examples]; summed in float64, which no number of float32 leaves."""
-        rows = self.gradients.flatten(1)
-        if not rows.is_cpu:
-            return rows.square().sum(1)
-        squares = np.empty(len(rows))
-        dense_squares(rows.contiguous().numpy(), False, squares)
-        return torch.from_numpy(squares)
+    @cached_property
+    def _rows(self) -> FloatArray:
+        return np.ascontiguousarray(self.gradients.numpy()).reshape(len(self.gradients), -1)
 
-    def add_weighted(self, weights: Tensor, total: Tensor) -> None:
+    def add_squares(self, total: Tensor) -> None:
+        """Add squared L2 norms to ``total`` [examples] of float64, which no square of float32 leaves."""
+        if total.is_cpu:
+            _add_squares(self._rows, total.numpy())
+        else:
+            total += self.gradients.flatten(1).square().sum(1)
+
+    def add_weighted(self, weights: FloatArray, total: FloatArray) -> None:
         """Add ``sum_n weights[n] gradients[n]``, [*shape] flattened, to ``total``."""
-        _add_weighted(self.gradients.flatten(1).contiguous().numpy(), weights.numpy(), total.numpy())
+        _add_weighted(self._rows, weights, total)
 
 
 @dataclass(frozen=True)
@@ -92,19 +101,21 @@ class Factored:
     inputs: Tensor
     gradients: Tensor
 
-    def square_norms(self) -> Tensor:
-        """Squared L2 norms, [examples]; computed in float64, since the inner products may cancel."""
+    def add_squares(self, total: Tensor) -> None:
+        """Add squared L2 norms to ``total`` [examples] of float64, since the inner products may cancel."""
         a, g = self.inputs.double(), self.gradients.double()
         if a.shape[2] == 1:  # one product, of which nothing cancels
-            return (a.square().sum((2, 3)) * g.square().sum((2, 3))).sum(1)
-        squares = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
-        cancelling = (a.norm(dim=3) * g.norm(dim=3)).sum((1, 2))
-        return squares.maximum((_ROUNDING * cancelling).square())
+            squares = (a.square().sum((2, 3)) * g.square().sum((2, 3))).sum(1)
+        else:
+            squares = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
+            cancelling = (a.norm(dim=3) * g.norm(dim=3)).sum((1, 2))
+            squares = squares.maximum((_ROUNDING * cancelling).square())
+        total += squares
 
-    def add_weighted(self, weights: Tensor, total: Tensor) -> None:
+    def add_weighted(self, weights: FloatArray, total: FloatArray) -> None:
         """Add ``sum_n weights[n] sum_t g_t a_t'``, [groups, fan_out, fan_in] flattened, to ``total``."""
-        g = (self.gradients * weights[:, None, None, None]).transpose(0, 1).flatten(1, 2)
-        total += (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten()
+        g = (self.gradients * torch.from_numpy(weights)[:, None, None, None]).transpose(0, 1).flatten(1, 2)
+        total += (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten().numpy()
 
 
 PerExample = StoredGradients | Factored
@@ -127,15 +138,14 @@ class Joined:
     def take(self, name: str, found: PerExample) -> None:
         """Take gradients by a parameter: their norms are found while they are in the cache."""
         self._found[name] = found
-        self.square_norms += found.square_norms()
+        found.add_squares(self.square_norms)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
+    def weighted_sum(self, weights: FloatArray) -> FloatArray:
         """``sum_n weights[n] gradient_n`` as a flat vector, [size]; zero for what was not taken."""
-        total = weights.new_zeros(sum(self._sizes.values()))
-        for name, part in zip(self._sizes, torch.split(total, list(self._sizes.values())), strict=True):
-            if name in self._found:
-                self._found[name].add_weighted(weights, part)
-        return total
+        parts = {name: np.zeros(size, weights.dtype) for name, size in self._sizes.items()}
+        for name, found in self._found.items():
+            found.add_weighted(weights, parts[name])
+        return np.concatenate(list(parts.values()))
 
 
 _FORMED = 2**12
@@ -301,13 +311,13 @@ def _layer_norm(layer: nn.LayerNorm, calls: Sequence[LayerCall]) -> dict[str, Pe
         if call.statistics is None:
             return F.layer_norm(call.inputs, shape, eps=layer.eps)
         mean, scale = call.statistics
-        return (call.inputs - mean) * scale
+        return (call.inputs - mean).mul_(scale)
 
     def over_positions(values: Tensor) -> Tensor:
         return values.reshape(values.shape[0], -1, *shape).sum(1)
 
     return {
-        "weight": _total(over_positions(normalised(call) * call.gradients) for call in calls),
+        "weight": _total(over_positions(normalised(call).mul_(call.gradients)) for call in calls),
         "bias": _total(over_positions(call.gradients) for call in calls),
     }
 

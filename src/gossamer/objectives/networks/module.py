@@ -337,11 +337,11 @@ class TorchModule(objective.Objective):
         flushed = self._steady and float(clips.min(initial=np.inf)) >= _LEAST_CLIP
 
         def compute(piece: gradients.Piece) -> objective.Gradients:
-            some, limits = torch.tensor(models[piece.nodes]), torch.tensor(clips[piece.nodes])
+            some, limits = torch.from_numpy(models[piece.nodes]).clone(), torch.tensor(clips[piece.nodes])
             with plan.methods.lend() as method, gradients.without_subnormals(flushed):
                 try:
                     index, present = gradients.padded(piece.indices)
-                    x, y = (torch.unflatten(each, 0, index.shape) for each in self._examples(data, index.ravel()))
+                    x, y = (x.view(*index.shape, *x.shape[1:]) for x in self._examples(data, index.ravel()))
                     found = method(some, gradients.PaddedBatch(x, y, torch.from_numpy(present)), limits)
                 except (RuntimeError, IndexError) as problem:  # of code of others, on examples unlike the made-up ones
                     where = checks.reason(problem, told=False)
@@ -450,7 +450,7 @@ class TorchModule(objective.Objective):
         """Outputs for some examples, and their targets."""
         features, targets = self._examples(data, part)
         with torch.no_grad():
-            outputs = network.outputs(*network.arrange(network.parameters(torch.tensor(model)), features))
+            outputs = network.outputs(network.parameters(torch.tensor(model)), network.arrange(features))
         return outputs, targets
 
     def _examples(self, data: Split, index: IndexArray | slice) -> tuple[Tensor, Tensor]:
