@@ -109,7 +109,13 @@ class Section(BaseModel, metaclass=_InWords):
                 expected = "a number, or a text in quotes" if str in kinds else "a number"
                 context = {"key": key, "expected": expected, "found": json.dumps(value, default=str)}
                 raise PydanticCustomError(TRUTH_VALUE, "input should be {expected}, found {found}", context)
-        return values
+        implied = cls._implied(values) if isinstance(values, Mapping) else {}
+        return {**implied, **values} if implied else values
+
+    @classmethod
+    def _implied(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return keys that follow from what is ``said``, for where they are not said themselves."""
+        return {}
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:

@@ -27,8 +27,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import model_validator
-
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, SmallRuns, Terms, few
 from gossamer.algorithms.nodes import LearnerSettings, LearnerState, LearningNode, goes_by_all
@@ -51,11 +49,9 @@ class Settings(LearnerSettings):
 
     name: Literal["local", "central"] = "local"
 
-    @model_validator(mode="before")
     @classmethod
-    def _one_place(cls, content: Any) -> Any:
-        central = isinstance(content, Mapping) and content.get("name") == "central"
-        return {"nodes": 1, **content} if central else content
+    def _implied(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"nodes": 1} if said.get("name") == "central" else {}
 
     def _problems(self) -> Iterator[str]:
         if self.name == "central" and self.nodes != 1:

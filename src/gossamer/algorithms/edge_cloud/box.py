@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat
 
 from gossamer.algorithms import optimizer as rates
 from gossamer.algorithms.clients import parts
@@ -221,18 +221,12 @@ class Settings(EdgeSettings):
     optimizer: Optimizer = None
     staleness: StalenessSettings = StalenessSettings()
 
-    @model_validator(mode="before")
     @classmethod
-    def _centralised_is_one_node(cls, values: Any) -> Any:
-        return {"nodes": 1, **values} if isinstance(values, dict) and values.get("name") == "csgd" else values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _the_testbed_has_constants(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or values.get("paper") != "testbed":
-            return values
-        rate = testbed_rate(values.get("name", "audp") != "audp")
-        return {"batch_size": TESTBED_BATCH, "learning_rate": rate, **values}
+    def _implied(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        found: dict[str, Any] = {"nodes": 1} if said.get("name") == "csgd" else {}
+        if said.get("paper") == "testbed":
+            found |= {"batch_size": TESTBED_BATCH, "learning_rate": testbed_rate(said.get("name", "audp") != "audp")}
+        return found
 
     def _problems(self) -> Iterator[str]:
         if self.name == "csgd" and self.nodes != 1:

@@ -35,7 +35,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, few
@@ -74,11 +74,9 @@ class Settings(LearnerSettings):
     acceleration: Literal["none", "chebyshev"] = "none"
     patience: float = Field(default=60.0, ge=1e-3)
 
-    @model_validator(mode="before")
     @classmethod
-    def _of_muffliato(cls, content: Any) -> Any:
-        several = isinstance(content, Mapping) and content.get("name") == "muffliato"
-        return {"gossip_steps": 5, "acceleration": "chebyshev", **content} if several else content
+    def _implied(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"gossip_steps": 5, "acceleration": "chebyshev"} if said.get("name") == "muffliato" else {}
 
     def _problems(self) -> Iterator[str]:
         if self.name == "d_psgd" and (self.gossip_steps, self.acceleration) != (1, "none"):
