@@ -171,6 +171,15 @@ def _digest(size: int, *labels: str | int) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=size).digest()
 
 
+def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
+    """A digest [16 bytes] of parts, which tells where one ends and the next begins."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little"))
+        found.update(part)
+    return found.digest()
+
+
 def derive(seed: int, *labels: str | int) -> int:
     """A seed of 128 bits for one purpose, from which neither ``seed`` nor the seed of another purpose follows.
 

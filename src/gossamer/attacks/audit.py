@@ -63,7 +63,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,14 +205,14 @@ class LowerBound:
     method: str
 
 
-def binomial_lower(successes: int, trials: int, level: float) -> float:
-    """A bound below the success probability, true with probability at least 1 - ``level`` (one-sided, [4])."""
-    return float(beta.ppf(level, successes, trials - successes + 1)) if successes > 0 else 0.0
+def binomial_lower(successes: Any, trials: int, level: float) -> Any:
+    """Bounds below success probabilities, each true with probability at least 1 - ``level`` (one-sided, [4])."""
+    return np.nan_to_num(beta.ppf(level, successes, trials - successes + 1))  # NaN where there are none: 0
 
 
-def binomial_upper(successes: int, trials: int, level: float) -> float:
-    """A bound above the success probability, true with probability at least 1 - ``level`` (one-sided, [4])."""
-    return float(beta.ppf(1 - level, successes + 1, trials - successes)) if successes < trials else 1.0
+def binomial_upper(successes: Any, trials: int, level: float) -> Any:
+    """Bounds above success probabilities, each true with probability at least 1 - ``level`` (one-sided, [4])."""
+    return np.nan_to_num(beta.ppf(1 - level, successes + 1, trials - successes), nan=1.0)
 
 
 def epsilon_from_runs(
@@ -257,7 +257,7 @@ def epsilon_from_runs(
     threshold, above = _best_event(chosen, delta, level)
     seen, unseen = judged if above else judged[::-1]
     hits = [int(((s > threshold) == above).sum()) for s in (seen, unseen)]
-    epsilon = _epsilon_of(hits[0], len(seen), hits[1], len(unseen), delta, level)
+    epsilon = float(np.log(np.maximum(_ratios(hits, [len(seen), len(unseen)], delta, level), 1.0)))
     sizes = f"{len(scores[0])} runs with and {len(scores[1])} without the canary"
     method = f"Clopper-Pearson limits on the second half of {sizes}, event chosen on the first"
     return LowerBound(epsilon, delta, confidence, relation, method)
@@ -271,9 +271,10 @@ def check_level(delta: float, confidence: float) -> None:
         raise SpecError(f"confidence lies in (0, 1), found {confidence!r}")
 
 
-def _epsilon_of(hits: int, trials: int, other_hits: int, other_trials: int, delta: float, level: float) -> float:
-    likelier = binomial_lower(hits, trials, level) - delta
-    return max(0.0, math.log(likelier / binomial_upper(other_hits, other_trials, level))) if likelier > 0 else 0.0
+def _ratios(hits: Sequence[Any], trials: Sequence[int], delta: float, level: float) -> Any:
+    """Bounds of exp(epsilon) for events that so many of the one kind of runs and of the other have."""
+    likelier, other = binomial_lower(hits[0], trials[0], level), binomial_upper(hits[1], trials[1], level)
+    return np.maximum(likelier - delta, 0.0) / other
 
 
 def _best_event(scores: tuple[FloatArray, ...], delta: float, level: float) -> tuple[float, bool]:
@@ -283,12 +284,9 @@ def _best_event(scores: tuple[FloatArray, ...], delta: float, level: float) -> t
     counts = [len(s) - np.searchsorted(s, thresholds, side="right") for s in ordered]  # how many lie above
     best, event = -1.0, (float(thresholds[0]), True)
     for above in (True, False):
-        first, second = (0, 1) if above else (1, 0)
-        sizes = [len(ordered[i]) for i in (first, second)]
-        hits = [counts[i] if above else len(ordered[i]) - counts[i] for i in (first, second)]
-        low = np.nan_to_num(beta.ppf(level, hits[0], sizes[0] - hits[0] + 1))  # NaN where there are no hits: 0
-        high = np.nan_to_num(beta.ppf(1 - level, hits[1] + 1, sizes[1] - hits[1]), nan=1.0)
-        ratios = np.maximum(low - delta, 0.0) / high
+        sizes = [len(s) for s in ordered]
+        hits = counts if above else [size - count for size, count in zip(sizes, counts)]
+        ratios = _ratios(hits, sizes, delta, level) if above else _ratios(hits[::-1], sizes[::-1], delta, level)
         if ratios.max() > best:
             best, event = float(ratios.max()), (float(thresholds[ratios.argmax()]), above)
     return event

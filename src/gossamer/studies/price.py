@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from scipy.special import stdtrit
 
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALONE as ALONE_BASELINE
@@ -417,15 +416,12 @@ def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
     B. L. Welch, "The generalization of Student's problem when several different population variances are involved",
     Biometrika 34 (1947).
     """
-    if one.deviation is None or other.deviation is None or one.mean is None or other.mean is None:
+    from scipy.stats import ttest_ind  # which takes long to import
+
+    if min(len(one.values), len(other.values)) < 2 or not (one.deviation or other.deviation):
         return None
-    parts = [(each.deviation or 0.0) ** 2 / len(each.values) for each in (one, other)]
-    mean, square = one.mean - other.mean, sum(parts)
-    if not square:
-        return None
-    freedom = sum(part**2 / (len(each.values) - 1) for part, each in zip(parts, (one, other), strict=True))
-    reach = float(stdtrit(square**2 / freedom, 0.975)) * math.sqrt(square)
-    return mean - reach, mean + reach
+    low, high = ttest_ind(one.values, other.values, equal_var=False).confidence_interval()
+    return float(low), float(high)
 
 
 def _over_seeds(here: Scores, there: Scores, lost: float | None = None) -> str:

@@ -18,7 +18,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.preparation.secrets import FILE, KeptSecret, NoiseSecret, mark, secret_seed
 from gossamer.experiment.specs.spec_file import parse_spec
-from gossamer.randomness import Stream, derive
+from gossamer.randomness import Stream, derive, digest_of
 from gossamer.version import __version__
 
 SECRET = NoiseSecret(bytes(range(16)))
@@ -100,7 +100,8 @@ def test_the_seed_of_reproducible_noise_is_what_it_was_before_there_were_secrets
     before = {**content, "privacy": {k: v for k, v in content["privacy"].items() if k != "noise_secret"}}
     settings = json.dumps([secrets._deciding(before), list(noise)], sort_keys=True)
     assert "noise_secret" not in settings
-    expected = derive(0, "secret", settings, secrets._digest(secrets._parts(prepared)), secrets.REPRODUCIBLE, "run")
+    parts = digest_of(secrets._parts(prepared)).hex()
+    expected = derive(0, "secret", settings, parts, secrets.REPRODUCIBLE, "run")
     assert secret_seed(prepared, noise) == expected
     assert secret_seed(prepare(parse_spec(SMALL)), noise) == expected
 
@@ -115,7 +116,8 @@ def test_a_setting_that_is_gone_changes_no_run() -> None:
     del content["privacy"]["noise_secret"]
     content["algorithm"]["estimate_on"] = "synthetic"
     settings = json.dumps([secrets._deciding(content), list(noise)], sort_keys=True)
-    expected = derive(0, "secret", settings, secrets._digest(secrets._parts(prepared)), secrets.REPRODUCIBLE, "run")
+    parts = digest_of(secrets._parts(prepared)).hex()
+    expected = derive(0, "secret", settings, parts, secrets.REPRODUCIBLE, "run")
     assert secret_seed(prepared, noise) == expected
 
 

@@ -11,7 +11,6 @@ to an example that was trained on it tells nothing that the model does not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +35,7 @@ from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
 from gossamer.privacy.guarantees import EXAMPLES, HELD_OUT, WHOEVER, Guarantee
 from gossamer.privacy.mechanisms import Gaussian, Mechanism, NeighboringRelation, NoNoise, Poisson
 from gossamer.privacy.tasks import Gradient, Query
-from gossamer.randomness import derive
+from gossamer.randomness import derive, digest_of
 from gossamer.sides.held_out import SimulatedExactly, masked_part
 from gossamer.sides.home import Home
 from gossamer.sides.machine import Side
@@ -339,14 +338,11 @@ def released(
 def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources: Sources) -> int:
     """The seed of the noise: another one wherever anything that a histogram follows from is another."""
     test = prepared.dataset.test
-    digest = hashlib.blake2b(digest_size=16)
-    for part in _parts(test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    arrays = test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())
     by: tuple[str, ...] = () if prepared.experiment.evaluation.by == "party" else ("together",)
     if (prevalence := prepared.experiment.dataset.prevalence) is not None:  # and so the grid
         by += (repr(prevalence),)
-    return derive(sources.noise, "held-out examples", *by, _law(prepared), digest.hexdigest())
+    return derive(sources.noise, "held-out examples", *by, _law(prepared), digest_of(_parts(*arrays)).hex())
 
 
 def _law(prepared: Prepared) -> str:

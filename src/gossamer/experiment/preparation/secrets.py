@@ -15,7 +15,6 @@ other.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import json
@@ -36,7 +35,7 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment, of_others
 from gossamer.files import MOST_RECORDS, read_file
 from gossamer.keys.private_files import IdentityError, read_private, write_private
-from gossamer.randomness import derive
+from gossamer.randomness import derive, digest_of
 from gossamer.version import __version__
 
 REPRODUCIBLE = "0.1.0.dev0"
@@ -172,7 +171,7 @@ def secret_seed(
     del content["privacy"]["noise_secret"]  # it says where the seed comes from, and decides no gradient
     content["algorithm"] |= experiment.algorithm.formerly  # settings that are gone change no run either
     settings = json.dumps([_deciding(content), list(noise)], sort_keys=True)
-    parts = _digest(_parts(prepared))
+    parts = digest_of(_parts(prepared)).hex()
     if secret is None:
         return derive(experiment.seed, "secret", settings, parts, REPRODUCIBLE, purpose)
     return secret.derive(settings, parts, __version__, purpose)
@@ -232,7 +231,8 @@ def test_mark(prepared: Prepared, secret: NoiseSecret) -> str:
 
     Without the secret nobody can tell whose it is.
     """
-    return mark(secret.derive("test examples", _digest([*_split(prepared.dataset.test), *_released(prepared)])))
+    parts = digest_of([*_split(prepared.dataset.test), *_released(prepared)])
+    return mark(secret.derive("test examples", parts.hex()))
 
 
 def _released(prepared: Prepared) -> Iterator[bytes]:
@@ -242,14 +242,6 @@ def _released(prepared: Prepared) -> Iterator[bytes]:
         yield json.dumps([settings.epsilon, settings.group]).encode()
         for whose in (data.test_owners, data.test_persons):
             yield b"" if whose is None else json.dumps(np.asarray(whose).tolist()).encode()
-
-
-def _digest(parts: Iterable[bytes | memoryview]) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        found.update(len(part).to_bytes(8, "little"))
-        found.update(part)
-    return found.hexdigest()
 
 
 def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:

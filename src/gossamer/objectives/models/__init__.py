@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
@@ -32,6 +31,7 @@ from gossamer.objectives.models import images
 from gossamer.objectives.models.small import LSTM, MLP, CNNMapa, LeNet5, LeNet5Tanh
 from gossamer.objectives.networks.checks import copied
 from gossamer.objectives.networks.network import bytes_of
+from gossamer.randomness import digest_of
 
 Given: TypeAlias = nn.Module | Callable[..., nn.Module]
 """A module, or a class or function that makes one."""
@@ -82,11 +82,7 @@ def made(given: Any, input_shape: tuple[int, ...], classes: int) -> BuiltModule:
 
 def digest(module: nn.Module, *, started: bool) -> bytes:
     """Digest of a module's structure, code, plain settings and numbers; those that are trained only if ``started``."""
-    found = hashlib.blake2b(digest_size=16)
-    for part in _parts(module, started):
-        found.update(len(part).to_bytes(8, "little"))
-        found.update(part)
-    return found.digest()
+    return digest_of(_parts(module, started))
 
 
 def _parts(module: nn.Module, started: bool) -> Iterator[bytes]:
