@@ -1,0 +1,9 @@
+"""Clients of older apps."""
+
+
+class Client:
+    pass
+
+
+class NumPyClient:
+    pass
