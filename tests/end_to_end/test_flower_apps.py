@@ -19,7 +19,7 @@ from gossamer.cli import main
 HERE = Path(__file__).with_name("flower_apps")
 ROOT = Path(__file__).resolve().parents[2]
 APPS = {
-    "PyTorch": "torch_digits",
+    "PyTorch": "../../../examples/flower/torch_digits",
     "scikit-learn": "sklearn_digits",
     "NumPy": "numpy_digits.py:app",
     "state": "with_state",

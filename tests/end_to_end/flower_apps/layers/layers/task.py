@@ -1,5 +1,7 @@
 """layers: the network, its data, and how it is trained."""
 
+from functools import cache
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
@@ -22,8 +24,13 @@ class Net(nn.Module):
         return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
+@cache
+def digits():
+    return load_digits(return_X_y=True)
+
+
 def load_data(partition_id, num_partitions):
-    x, y = load_digits(return_X_y=True)
+    x, y = digits()
     own = np.arange(partition_id, len(x), num_partitions)
     x, y = torch.tensor(x[own] / 16, dtype=torch.float32), torch.tensor(y[own])
     cut = int(0.8 * len(own))
