@@ -177,7 +177,7 @@ class StateFolder:
             return
         with suppress(OSError):  # the reason why the start failed matters more
             for name in set(os.listdir(self.path)) - (self._before or set()) - self.keeps:
-                (self.path / name).unlink(missing_ok=True)
+                self.remove(name)  # not what is below it, of further runs
             if self._before is None:
                 self.path.rmdir()
 

@@ -286,6 +286,17 @@ def test_it_leaves_what_others_put_there(folder: StateFolder) -> None:
     assert [file.name for file in folder.path.iterdir()] == ["notes"]
 
 
+def test_it_leaves_the_states_of_further_runs_below_it(folder: StateFolder) -> None:
+    """Made since by their own processes, in whatever order the names come."""
+    folder.take()
+    for name in ("1", "runs", "2"):
+        (folder.path / name).mkdir()
+    folder.publish({"state": "connecting"})
+    folder.forget()
+    folder.give_back()
+    assert {file.name for file in folder.path.iterdir()} == {"1", "runs", "2"}
+
+
 @pytest.mark.parametrize("begins", [True, False])
 def test_what_a_node_goes_on_from_stays(folder: StateFolder, begins: bool) -> None:
     if not begins:
