@@ -305,13 +305,13 @@ def square(vector: V) -> V:
     return type(vector)(vector.values * vector.values)
 
 
-def entrywise(vectors: Sequence[Model], rule: Callable[[FloatArray], Values]) -> Model:
-    """Return what ``rule`` makes of the entries of vectors, [vectors, size] to [size]; `Released` if any of them is."""
+def entrywise(vectors: Sequence[Model], rule: Callable[..., Values], blank: Blank | None = None) -> Model:
+    """Return what ``rule`` makes of the entries of vectors, or a ``blank``; `Released` if any of them is."""
     _check_model(*vectors)
     label: Any = Released if any(isinstance(vector, Released) for vector in vectors) else Public
     if isinstance(vectors[0].values, Blank):
-        return vectors[0]
-    found: Model = labelled(label, rule(np.stack([vector.values for vector in vectors])))
+        return labelled(label, blank or vectors[0].values)  # type: ignore[no-any-return]
+    found: Model = labelled(label, rule(*(vector.values for vector in vectors)))
     return found
 
 

@@ -45,6 +45,27 @@ class TestGossipThatClips(AlgorithmContract):
     settings = gossip.Settings(nodes=5, aggregation={"name": "centred_clipping", "radius": 0.5})
 
 
+class TestGossipInEightBits(AlgorithmContract):
+    settings = gossip.Settings(nodes=5, compression=8)
+
+
+class TestGossipOfFewNumbers(AlgorithmContract):
+    settings = gossip.Settings(
+        nodes=4,
+        topology="complete",
+        compression={"share": 0.3},
+        aggregation={"name": "centred_clipping", "radius": 0.5},
+    )
+
+
+class TestFedBuffOfFewNumbers(AlgorithmContract):
+    settings = fedbuff.Settings(nodes=4, buffer=3, compression={"bits": 4, "share": 0.3})
+
+
+class TestFedAvgInEightBits(AlgorithmContract):
+    settings = fedavg.Settings(nodes=5, rounds=7, timeout=60.0, compression=8)
+
+
 class TestFedBuffOfMedians(AlgorithmContract):
     settings = fedbuff.Settings(nodes=4, buffer=3, aggregation="median")
 

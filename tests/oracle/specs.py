@@ -50,6 +50,10 @@ _PATIENTS = {"name": "patients", "path": str(HERE / "data" / "patients.csv"), "t
 
 GOSSIP: dict[str, Spec] = {
     "gossip": {"algorithm": _gossip(), "budget": _BUDGET, "speeds": {"scenario": "one_slow"}},
+    "gossip-packed": {
+        "algorithm": _gossip(compression={"share": 0.3}, aggregation={"name": "centred_clipping", "radius": 0.5}),
+        "privacy": _LEVEL,
+    },
     "gossip-bipartite": {"algorithm": _gossip(topology="grid", exchange="bipartite"), "privacy": _LEVEL},
     "gossip-none": {"algorithm": _gossip(topology="exponential"), "privacy": "none"},
     "gossip-quantile": {"algorithm": _gossip(), "privacy": {"clip": {"policy": "quantile"}}, "budget": _BUDGET},

@@ -100,7 +100,7 @@ class Robust(Section):
         if self.clips:
             return mean(vectors)
         cut = (len(vectors) - 1) // 2 if self.name == "median" else self.trim or 1
-        return entrywise(vectors, lambda values: np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0))
+        return entrywise(vectors, lambda *values: np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0))
 
     def odd(self, sender: str, vector: Vector) -> list[Reject]:
         """Count a vector that is not finite as refused."""

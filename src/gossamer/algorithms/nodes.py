@@ -225,7 +225,7 @@ def goes_by_all(settings: Any) -> bool:
 
 @dataclass
 class WorkerState:
-    """State of a worker: the model that it has, of which version, and what it waits for."""
+    """State of a worker: the model that it has, of which version, what it waits for, and what its updates lacked."""
 
     w: Model
     version: int = 0
@@ -233,6 +233,7 @@ class WorkerState:
     task: int = 0
     updates: int = 0
     finished: str = ""
+    lacking: Model | None = None
 
 
 class Words(NamedTuple):
@@ -296,9 +297,13 @@ class WorkerNode(EndingNode):
             return []
         s.updates += 1
         s.request += 1
-        handed = Send(self.server, self.words.push(s.request, s.version, answer.within()))
+        handed = Send(self.server, self.words.push(s.request, s.version, self.handed(answer.within())))
         over = self.quota is not None and s.updates >= self.quota
         return [handed, *self.end("quota")] if over else [handed]
+
+    def handed(self, answer: Any) -> Any:
+        """Vector that is handed in."""
+        return answer
 
     def halted(self, sender: str, last: Any) -> Effects:
         """The server says that the run is over."""

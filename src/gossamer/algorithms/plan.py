@@ -260,7 +260,9 @@ class Terms:
         Whether a release sums up a whole round, and not one batch's gradients.
     linear : bool
         Whether messages are sums of what was released, times numbers that depend on no data; a robust rule makes others
-        of it.
+        of it, and so does rounding.
+    packed : bool
+        Whether vectors in messages are bytes of another form.
     """
 
     noiseless: bool = False
@@ -275,6 +277,7 @@ class Terms:
     rounds: bool = False
     told: bool = False
     linear: bool = True
+    packed: bool = False
 
 
 class StopSettings(Section):

@@ -10,7 +10,7 @@ import pytest
 
 import gossamer as gs
 from gossamer.algorithms.aggregation import Robust
-from gossamer.algorithms.gossip.exchange import HALF, Answer, Offer, State
+from gossamer.algorithms.gossip.exchange import HALF, Answer, Form, Offer, State
 from gossamer.errors import CallerError, PeerError, SpecError
 from gossamer.experiment.audits.observers import NetworkPrivacy
 from gossamer.experiment.preparation.planning import plan_run
@@ -64,21 +64,21 @@ def test_raw_and_confined_vectors_are_not_taken_entry_by_entry() -> None:
 
 def test_both_of_an_exchange_move_by_opposite_clipped_halves() -> None:
     """From 0 and (6, 8): each moves by half of 0.5 in the direction of the other, so the sum stays."""
-    robust = Robust(**CLIPPING)
+    form = Form(robust=Robust(**CLIPPING))
     asker, asked = (State(Public(np.array(w)), Public(np.zeros(0))) for w in ([0.0, 0.0], [6.0, 8.0]))
-    answer = asked.answer("asker", asker.offer("asked", HALF), robust)
-    asker.settle("asked", answer, robust)
+    answer = asked.answer("asker", asker.offer("asked", HALF), form)
+    asker.settle("asked", answer, form)
     np.testing.assert_allclose(asker.w.values, [0.15, 0.2])
     np.testing.assert_allclose(asked.w.values, [5.85, 7.8])
 
 
 def test_an_exchange_with_a_peer_of_no_numbers_is_over_and_moves_nothing() -> None:
-    robust, nothing = Robust(**CLIPPING), Released(np.full(2, np.nan))
+    form, nothing = Form(robust=Robust(**CLIPPING)), Released(np.full(2, np.nan))
     state = State(Public(np.ones(2)), Public(np.zeros(0)))
     offer = state.offer("other", HALF)
-    state.settle("other", Answer(offer.exchange, nothing, HALF), robust)
+    state.settle("other", Answer(offer.exchange, nothing, HALF), form)
     assert not state.open
-    state.answer("other", Offer(1, nothing, HALF), robust)
+    state.answer("other", Offer(1, nothing, HALF), form)
     assert state.w.values.tolist() == [1, 1]
     with pytest.raises(PeerError, match="finite"):
         state.answer("other", Offer(2, nothing, HALF))
@@ -135,7 +135,7 @@ def test_a_drift_ruins_a_plain_run_and_not_a_robust_one() -> None:
 
 def test_observers_of_a_run_with_a_robust_rule_are_refused_in_a_line() -> None:
     prepared = prepare(parse_spec(spec(aggregation=CLIPPING)))
-    with pytest.raises(SpecError, match=r"averages are linear, found algorithm.aggregation; the guarantee against"):
+    with pytest.raises(SpecError, match=r"averages that are linear, found algorithm.aggregation or"):
         NetworkPrivacy.of(prepared)
     assert prepared.rho is None
 
@@ -186,7 +186,7 @@ def test_units_with_a_hostile_server_go_on(attack: str) -> None:
 def test_nobody_lies_in_masks_and_nobody_lies_who_is_not_there() -> None:
     masked = {"name": "fedavg", "masking": "secure"}
     hostile = {"hostile": {"nodes": [12]}}
-    with pytest.raises(SpecError, match="lies about masked vectors are not simulated"):
+    with pytest.raises(SpecError, match="masked or packed are not simulated"):
         parse_spec({"dataset": "digits", "algorithm": masked, "privacy": {"noise_multiplier": 1}, "faults": hostile})
     with pytest.raises(CallerError, match=r"faults.hostile.nodes: a node is a number below 8, found 12"):
         prepare(parse_spec(spec() | {"faults": hostile}))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings
+from gossamer.algorithms.compression import Packing
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import EndingNode, Probe, Words, WorkerNode, WorkerState
 from gossamer.algorithms.optimizer import Memory, Momentum, step
@@ -112,6 +113,8 @@ def update_itself(given: Any, update: Any) -> Any:
 class TrainingNode(WorkerNode):
     """A client of any kind: what it pushes, and how it ends."""
 
+    packing: Packing | None = None
+
     def __init__(self, name: str, context: Context, makes: Pushed = update_itself) -> None:
         super().__init__(name, context, SERVER, Words(Fetch, Push, Leave))
         self.makes = makes
@@ -119,6 +122,16 @@ class TrainingNode(WorkerNode):
     def pushed(self, task: int, answer: Released | Confined) -> Effects:
         """Hand in what is made of an update; everybody may know the model that it is of."""
         return super().pushed(task, self.makes(self.state.w, answer))
+
+    def handed(self, answer: Any) -> Any:
+        """The update, or as much as is sent of it and of what earlier ones lacked."""
+        s, packing = self.state, self.packing
+        if packing is None:
+            return answer
+        whole = answer if s.lacking is None else (answer + s.lacking).within()
+        sent = packing.pack(whole, packing.places(whole))
+        s.lacking = whole - packing.unpack(sent, 0.0 * whole)
+        return sent
 
     @on(Halt)
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
@@ -163,6 +176,8 @@ class ClientNode(TrainingNode):
     def train(self, sender: str, newest: Newest | NewestAtClip, now: float) -> Effects:
         """Train from the model that came, at the data side."""
         check_sender(sender, SERVER)
+        if self.packing is not None:
+            newest = replace(newest, model=self.packing.unpack(newest.model, self.state.w))
         check_model(newest.model, self.state.w)
         log_clip = newest.log_clip if isinstance(newest, NewestAtClip) else None
         if (log_clip is None) != (self.log_clip is None):
@@ -398,7 +413,7 @@ class ClientServer(ModelServer):
     def __init__(self, state: ServerState, context: Context, settings: ClientSettings) -> None:
         super().__init__(state, context)
         self.settings, self.shown = settings, Confined if settings.curated else Released
-        self.robust = settings.aggregation
+        self.robust, self.packing = settings.aggregation, settings.compression
         if isinstance(self.clipping.policy, QuantileClip):
             state.log_clip = self.clipping.initial(context.initial)
 
@@ -406,12 +421,19 @@ class ClientServer(ModelServer):
     def awaited(self) -> Set[str]:
         return frozenset() if self.state.finished else self.clients - self.state.left
 
+    def newest(self, request: int) -> Newest | NewestAtClip:
+        found = super().newest(request)
+        return found if self.packing is None else replace(found, model=self.packing.pack(found.model))
+
     def at_clip(self, query: Query) -> Query:
         """``query`` at the clip in force."""
         return query if self.state.log_clip is None else self.clipping.query(query, self.state.log_clip)
 
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
-        """Take in an update; one that is not finite counts as zero where there is a robust rule."""
+        """Take in an update as its client has packed it; not finite, it counts as zero where there is a robust rule."""
+        if self.packing is not None and isinstance(push.update, Released):
+            update: Any = self.packing.unpack(push.update, 0.0 * self.expected)
+            push = replace(push, update=update)
         if self.robust is not None and (odd := self.robust.odd(sender, push.update)):
             yield from odd
             push = replace(push, update=0.0 * push.update.within())

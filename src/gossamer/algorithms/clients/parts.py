@@ -67,22 +67,25 @@ def algorithm(settings: type[Any], build: Callable[[Any, Context], dict[str, Nod
 
 def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
     """Terms of whole updates, or of noisy steps, which are those of any gradients; something else may limit a run."""
-    linear = settings.aggregation is None
-    if settings.stepwise:
-        return Terms(limit=limit, linear=linear)
-    return replace(WHOLE_UPDATES, hiding=settings.masking is not None, limit=limit, linear=linear)
+    packed = settings.compression is not None
+    found = Terms() if settings.stepwise else replace(WHOLE_UPDATES, hiding=settings.masking is not None)
+    return replace(found, limit=limit, linear=settings.aggregation is None and not packed, packed=packed)
 
 
 def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:
     """The clients by name; ``makes`` says what they push."""
     trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
     if settings.stepwise:
-        return {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
-    follows = isinstance(context.clipping.policy, QuantileClip)
-    return {
-        name: ClientNode(name, context, _asks(settings, training, follows), makes, follows=follows)
-        for name, training in trainings.items()
-    }
+        nodes = {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
+    else:
+        follows = isinstance(context.clipping.policy, QuantileClip)
+        nodes = {
+            name: ClientNode(name, context, _asks(settings, training, follows), makes, follows=follows)
+            for name, training in trainings.items()
+        }
+    for node in nodes.values():
+        node.packing = settings.compression
+    return {**nodes}
 
 
 def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> Asks:

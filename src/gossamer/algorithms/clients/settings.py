@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gossamer.algorithms.aggregation import Aggregation
+from gossamer.algorithms.compression import Compression
 from gossamer.algorithms.context import Batches, Workload
 from gossamer.algorithms.optimizer import OneRate, Optimizer
 from gossamer.algorithms.plan import EXAMPLE, SecureSums
@@ -136,6 +137,9 @@ class ClientSettings(Composite):
     aggregation : str or mapping, optional
         Robust rule for the updates that are taken together, in the place of their mean: ``median``, ``trimmed_mean`` or
         ``centred_clipping``. Updates have to be released one by one.
+    compression : int or mapping, optional
+        Bits of a number in models and updates, and the ``share`` of the numbers of an update that are sent. What an
+        update lacks is added to the next. Updates have to be released one by one.
     """
 
     name: str
@@ -154,6 +158,7 @@ class ClientSettings(Composite):
     batch_size: int = Field(default=16, ge=1, le=1_000_000)
     updates_per_node: int | None = Field(default=None, ge=1, le=10_000_000)
     aggregation: Aggregation = None
+    compression: Compression = None
 
     def _problems(self) -> Iterator[str]:
         if self.local_steps is not None and self.local_epochs is not None:
@@ -204,11 +209,13 @@ class ClientSettings(Composite):
 
     def wrong(self) -> Iterator[str]:
         """Combinations that no run is made of, a line each."""
+        post = self.aggregation is not None or self.compression is not None
         rules = {
             "nobody is trusted": self.curated and self.trusted is None,
             "nothing to trust with": not self.curated and self.trusted is not None,
             "masked and shown": self.curated and self.masking is not None,
-            "sums alone": self.aggregation is not None and (self.curated or self.masking is not None),
+            "sums alone": post and (self.curated or self.masking is not None),
+            "packed models": self.compression is not None and not self.taken,
             "too few": self.aggregation is not None and self.taken < self.aggregation.least,
         }
         return refusals(__file__, rules, s=self)

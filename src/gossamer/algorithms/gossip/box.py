@@ -42,9 +42,10 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from gossamer.algorithms.aggregation import Aggregation
+from gossamer.algorithms.compression import Compression
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
-from gossamer.algorithms.gossip.exchange import Answer, Offer, State
+from gossamer.algorithms.gossip.exchange import Answer, Form, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few, imported_when_used
 from gossamer.algorithms.nodes import LearnerSettings, LearningNode, goes_by_all
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
@@ -73,12 +74,15 @@ class Settings(LearnerSettings):
     aggregation : str or mapping, optional
         Robust rule for the two models of an exchange: ``centred_clipping``, by which each moves towards the other's
         only so far as ``radius`` says.
+    compression : int or mapping, optional
+        Bits of a number in messages, and the ``share`` of the numbers of a model that an exchange has.
     """
 
     name: Literal["gossip"] = "gossip"
     topology: Topology = Ring()
     exchange: Literal["any", "bipartite"] = "any"
     aggregation: Aggregation = None
+    compression: Compression = None
 
     @model_validator(mode="after")
     def _exchanges_are_of_two(self) -> Self:
@@ -105,7 +109,9 @@ class GossipNode(LearningNode):
         super().__init__(name, context, settings, State)
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.choice = Ahead(Stream(context.seed, name, "gossip.peer", hand=hand))
-        self.robust = settings.aggregation
+        self.form = Form(settings.compression, settings.aggregation)
+        if settings.compression is not None and settings.compression.share < 1:
+            self.state.shown = context.initial
 
     def begin(self) -> Effects:
         """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
@@ -127,19 +133,20 @@ class GossipNode(LearningNode):
         if not peers or not (share := s.to_promise):
             return []
         peer = peers[self.choice.below(s.exchanges + 1, len(peers))]
-        return [Send(peer, s.offer(peer, share))]
+        return [Send(peer, s.offer(peer, share, self.form))]
 
     @on(Offer)
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
         if sender not in self.askers:
             raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
-        odd = self.robust.odd(sender, offer.model) if self.robust else []
-        return [*odd, Send(sender, self.state.answer(sender, offer, self.robust))]
+        odd = self.form.odd(sender, offer.model, self.state.w)
+        return [*odd, Send(sender, self.state.answer(sender, offer, self.form))]
 
     @on(Answer)
     def average(self, sender: str, answer: Answer, now: float) -> Effects:
-        self.state.settle(sender, answer, self.robust)
-        return [*self.robust.odd(sender, answer.model)] if self.robust else []
+        odd = self.form.odd(sender, answer.model, self.state.w)
+        self.state.settle(sender, answer, self.form)
+        return [*odd]
 
     @on(Completed)
     def update(self, done: Completed, now: float) -> Effects:
@@ -175,9 +182,15 @@ def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Gr
     return graph, frozenset(range(graph.nodes))
 
 
+def terms(settings: Settings) -> Terms:
+    """Terms of single gradients."""
+    packed = settings.compression is not None
+    return Terms(told=goes_by_all(settings), linear=settings.aggregation is None and not packed, packed=packed)
+
+
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
     """The nodes, which the topology joins."""
-    linear = settings.aggregation is None  # otherwise no matrix says what an exchange does
+    linear = terms(settings).linear  # otherwise no matrix says what an exchange does
     return Cast(names, topology=settings.topology, mixing=partial(mixing, settings, names) if linear else None)
 
 
@@ -221,7 +234,7 @@ def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict
     for item in in_flight:
         if isinstance(item.message, Answer):
             to: Any = nodes[item.to]
-            mass = mass + to.state.coming(item.sender, item.message, to.robust)
+            mass = mass + to.state.coming(item.sender, item.message, to.form)
     return {"mass": mass}
 
 
@@ -245,5 +258,5 @@ ALGORITHM = Algorithm(
     small_runs=lambda settings: few((3, 6), (4, 4), (6, 3), batch_size=4),
     command=lambda: COMMAND,
     population=imported_when_used("gossamer.algorithms.gossip.population", "RULES"),
-    terms=lambda settings: Terms(told=goes_by_all(settings), linear=settings.aggregation is None),
+    terms=terms,
 )

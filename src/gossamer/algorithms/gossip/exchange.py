@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from gossamer.algorithms.aggregation import Aggregation
+from gossamer.algorithms.aggregation import Robust
+from gossamer.algorithms.compression import Packing
 from gossamer.algorithms.nodes import LearnerState
 from gossamer.errors import PeerError
+from gossamer.protocol.effects import Reject
 from gossamer.protocol.encoding import value
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.vectors import Model, Public, Released, moved, parted, stepped
@@ -185,13 +187,44 @@ class Answer(Message):
     share: int = HALF
 
 
+class Form(NamedTuple):
+    """Form of messages, and the rule by which they are heard."""
+
+    packing: Packing | None = None
+    robust: Robust | None = None
+
+    def heard(self, sent: Model, centre: Model) -> Model:
+        """The model that somebody ``sent``, as far from the ``centre`` as it counts, and there where nothing was sent.
+
+        Raises
+        ------
+        PeerError
+            If it is no such model, or not finite and there is no robust rule.
+        """
+        model = self.opened(sent, centre)
+        check_model(model if self.robust is None else model.within(), centre)
+        return model if self.robust is None else self.robust.near(centre, model)
+
+    def opened(self, sent: Model, base: Model) -> Model:
+        """The model that somebody ``sent``, whatever it is."""
+        return sent if self.packing is None else self.packing.unpack(sent, base)
+
+    def odd(self, sender: str, sent: Model, base: Model) -> list[Reject]:
+        """Count a model that is not finite as refused, where it is heard all the same."""
+        return [] if self.robust is None else self.robust.odd(sender, self.opened(sent, base))
+
+
+PLAIN = Form()
+
+
 @dataclass
 class State(LearnerState):
     """State of a gossip node.
 
     ``open`` holds what was promised to whom and not yet answered. A peer in it that is also in ``away`` may or may not
     have moved its share: that exchange is in doubt until the peer is heard again. ``asked`` counts the offers that came
-    while an exchange was open, since the last of these began, and ``busy`` all of them.
+    while an exchange was open, since the last of these began, and ``busy`` all of them. Where some numbers alone
+    are sent, ``shown`` has each as it was sent last.
     """
 
     updates: int = 0
@@ -200,6 +233,7 @@ class State(LearnerState):
     away: set[str] = field(default_factory=set)
     asked: int = 0
     busy: int = 0
+    shown: Model | None = None
 
     @property
     def promises(self) -> tuple[Promise, ...]:
@@ -211,16 +245,26 @@ class State(LearnerState):
         """The share of what is free that can be promised; 0 if too little is."""
         return share_to_promise(free_share(self.open.values()), self.asked)
 
-    def offer(self, peer: str, share: int) -> Offer:
+    def packed(self, model: Model, packing: Packing, places: Model | None = None) -> tuple[Model, Model]:
+        """Return what is sent of a model, in these places or where it changed most, and it as the receiver has it."""
+        change = model if self.shown is None else model - self.shown
+        sent = packing.pack(model, packing.places(change) if places is None else places)
+        if self.shown is not None:
+            self.shown = packing.unpack(sent, self.shown)
+        return sent, packing.unpack(sent, model)
+
+    def offer(self, peer: str, share: int, form: Form = PLAIN) -> Offer:
         """Promise ``peer`` the share `to_promise`."""
         promises = self.promises
         self.exchanges += 1
         self.asked = 0
-        offered = free_model(self.w, promises)
+        sent = offered = free_model(self.w, promises)
+        if form.packing is not None:
+            sent, offered = self.packed(offered, form.packing)
         self.open[peer] = Promise(self.exchanges, share, offered, offered)
-        return Offer(self.exchanges, offered, share)
+        return Offer(self.exchanges, sent, share)
 
-    def answer(self, sender: str, offer: Offer, robust: Aggregation = None) -> Answer:
+    def answer(self, sender: str, offer: Offer, form: Form = PLAIN) -> Answer:
         """Move towards what ``sender`` offers, and say from where, and how far.
 
         Raises
@@ -230,18 +274,19 @@ class State(LearnerState):
         """
         if not 1 <= offer.share <= HALF:
             raise PeerError(f"{sender} promises {offer.share}, expected a share from 1 to {HALF}")
-        check_model(offer.model if robust is None else offer.model.within(), self.w)
         told, free, weight = self.w, WHOLE, WHOLE
         if self.open:
             self.asked, self.busy = self.asked + 1, self.busy + 1
             self.set_apart()
             promises = self.promises
             told, free, weight = free_model(self.w, promises), free_share(promises), model_share(promises)
-        offered = offer.model if robust is None else robust.near(told, offer.model)
-        share, self.w = moved_by_offer(self.w, told, offered, offer.share, free, weight)
-        return Answer(offer.exchange, told, share)
+        sent = told
+        if form.packing is not None:
+            sent, told = self.packed(told, form.packing, form.packing.places_of(offer.model, told.size))
+        share, self.w = moved_by_offer(self.w, told, form.heard(offer.model, told), offer.share, free, weight)
+        return Answer(offer.exchange, sent, share)
 
-    def settle(self, sender: str, answer: Answer, robust: Aggregation = None) -> None:
+    def settle(self, sender: str, answer: Answer, form: Form = PLAIN) -> None:
         """Move the share of a promise that ``sender`` has moved.
 
         Raises
@@ -254,8 +299,7 @@ class State(LearnerState):
             raise PeerError(f"{sender} answers exchange {answer.exchange}, which is not open")
         if not 1 <= answer.share <= promise.share:
             raise PeerError(f"{sender} moves {answer.share}, expected a share from 1 to {promise.share}")
-        check_model(answer.model if robust is None else answer.model.within(), self.w)
-        told = answer.model if robust is None else robust.near(promise.offered, answer.model)
+        told = form.heard(answer.model, promise.offered)
         self.w = answered(self.w, self.promises, promise, told, answer.share)
         del self.open[sender]
         if self.open:
@@ -284,12 +328,12 @@ class State(LearnerState):
                 total = total + _weighed(promise.kept, promise.share)
         return total
 
-    def coming(self, sender: str, answer: Answer, robust: Aggregation = None) -> Any:
+    def coming(self, sender: str, answer: Answer, form: Form = PLAIN) -> Any:
         """Return what ``answer``, on its way from ``sender``, will add to that; 0 if it fits no promise."""
         promise = self.open.get(sender)
         if promise is None or promise.exchange != answer.exchange:
             return 0.0
-        told = answer.model if robust is None else robust.near(promise.offered, answer.model)
+        told = form.heard(answer.model, promise.offered)
         return _weighed(told, answer.share) - _weighed(promise.offered, answer.share)
 
 

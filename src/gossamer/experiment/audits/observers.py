@@ -56,7 +56,7 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
             "observers are told apart where all examples of a person are at one node, found some at several"
         )
     if not prepared.experiment.terms.linear:
-        raise NotLinear("observers are told apart where averages are linear, found algorithm.aggregation")
+        raise NotLinear("expected averages that are linear, found algorithm.aggregation or algorithm.compression")
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
     book = Book(len(context.names))
     start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0), book)

@@ -387,7 +387,7 @@ class Experiment(Section, Spec):
             "unbounded": ends_early and not self.bounded,
             "unseen": ends_early and seen.name == "off",
             "by test examples": ends_early and seen.release and seen.public_path is None,
-            "masked lies": self.faults.hostile is not None and self.terms.hiding,
+            "masked lies": self.faults.hostile is not None and (self.terms.hiding or self.terms.packed),
             "counted": isinstance(privacy.clip, QuantileClip) and privacy.mechanism == "l2_laplace",
         }
         level = "noise_multiplier" if privacy.mechanism == "gaussian" else "epsilon"
