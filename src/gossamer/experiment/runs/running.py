@@ -50,7 +50,6 @@ from gossamer.experiment.runs.checkpoints import (
 from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile, Watched, listening, trackers_of
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
-from gossamer.objectives.objective import Objective
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.ray_shards import Crew
 from gossamer.runtimes.simulator import Simulator
@@ -310,7 +309,7 @@ def run(
     out: str | Path | None = None,
     *,
     data: Any = None,
-    module: Given | Objective | None = None,
+    module: Given | None = None,
     overwrite: bool = False,
     progress: RunProgress | None = None,
     trace: str | Path | None = None,

@@ -1,9 +1,0 @@
-"""Clients of older apps."""
-
-
-class Client:
-    pass
-
-
-class NumPyClient:
-    pass
