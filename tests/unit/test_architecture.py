@@ -71,7 +71,7 @@ MAY_IMPORT = {
     TABLE: f"errors section algorithms {' '.join(f'algorithms/{room}' for room in ROOMS)}",
     "runtimes": f"{RELEASED} philox algorithms",
     "runtimes/mqtt": "errors extras protocol keys",
-    "runtimes/object_store": "errors extras protocol",
+    "runtimes/object_store": "errors extras files protocol",
     "runtimes/storage": f"{BASE} protocol {PRIVACY} sides",
     "verify": "",
     "report": "arrays errors extras files version privacy objectives",

@@ -47,6 +47,10 @@ def topic(run: str, to: str, sender: str) -> str:
     return f"gossamer/{run}/to/{to}/from/{sender}"
 
 
+LARGEST_DATAGRAM = 1 << 20
+"""Most bytes of a datagram of a party, which all on its way have to take."""
+
+
 @dataclass(frozen=True)
 class TransportSettings:
     """Limits of a transport.
@@ -63,7 +67,7 @@ class TransportSettings:
     """
 
     connect_timeout: float = 30.0
-    largest_datagram: int = 1 << 20
+    largest_datagram: int = LARGEST_DATAGRAM
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20
 

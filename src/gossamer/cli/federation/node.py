@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import read_experiment, settings_of
 from gossamer.cli.logs import STDERR, door_for, live, logged, tell
-from gossamer.cli.printing import print_json, say, table
+from gossamer.cli.printing import answered, print_json, say, table
 from gossamer.deployment.party.health import SILENCE, HealthLimits, Severity, grade, problems, write_metrics
 from gossamer.errors import ENDED_SHORT, CallerError
 from gossamer.experiment.specs.folder_names import default_folder
@@ -140,6 +140,34 @@ def node_command(options: argparse.Namespace) -> int:
                 party = PartyOptions(**chosen | {"run": run})
                 ended.append(run_party(party, partial(_shown, door, party.quiet)))
     return ENDED_SHORT if "short" in ended else 0
+
+
+def pack_command(options: argparse.Namespace) -> int:
+    """Copy a party's objects into a bundle."""
+    from gossamer.runtimes.object_store.bundle import pack
+
+    found = pack(*_carried(options), options.out)
+    lines = [f"{count} for {to}" for to, count in sorted(found.items())] or ["nothing to carry"]
+    return answered(options, dict(found), f"{options.out}: {', '.join(lines)}")
+
+
+def take_command(options: argparse.Namespace) -> int:
+    """Put a bundle's objects into a party's folder."""
+    from gossamer.runtimes.object_store.bundle import take
+
+    found = take(*_carried(options), options.bundle)
+    return answered(options, found, f"{options.bundle}: {', '.join(f'{n} {what}' for what, n in found.items())}")
+
+
+def _carried(options: argparse.Namespace) -> tuple[Path, str, str]:
+    """A party's own folder, its run, and its name."""
+    from gossamer.keys.invitations import read_signed
+
+    invitation = read_signed(options.invitation)
+    scheme, _, place = (options.broker or invitation.broker).partition("?")[0].partition("://")
+    if scheme != "file" or not Path(place).is_dir():
+        raise CallerError(f"expected a folder such as file:///srv/run, found {scheme}://{place}; name it by --broker")
+    return Path(place), invitation.run, invitation.invited
 
 
 def backup_command(options: argparse.Namespace) -> int:

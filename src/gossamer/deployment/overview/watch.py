@@ -15,7 +15,6 @@ from typing import Any
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.party.health import CRITICAL, STATES, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
-from gossamer.deployment.party.party import LARGEST_DATAGRAM
 from gossamer.deployment.party.reach import ALONE
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
@@ -75,7 +74,7 @@ class Watch:
         self.invitation = read_signed(self.folder / papers.RECORD)
         members, ends = self.invitation.members, (self.invitation.run, WATCHER)
         identity = _identity(place, self.invitation)
-        limits = TransportSettings(patience, largest_datagram=LARGEST_DATAGRAM)
+        limits = TransportSettings(patience)
         self.transport = connection(self.invitation.broker, *ends, place / below, place / papers.IDENTITY, limits, say)
         names = [member.name for member in members]
         self._certificates = {name: folder / name / below / papers.CERTIFICATE for name in names}

@@ -45,9 +45,6 @@ from gossamer.runtimes.host import Host
 
 # The way to the others: a connection before anything is charged.
 
-LARGEST_DATAGRAM = 1 << 20
-"""Most bytes that the broker has to take."""
-
 
 def connected(
     options: PartyOptions, invitation: Invitation, folder: StateFolder, reporter: Reporter
@@ -61,7 +58,7 @@ def connected(
     CallerError
         If a file is missing.
     """
-    limits = TransportSettings(connect_timeout=options.connect_timeout, largest_datagram=LARGEST_DATAGRAM)
+    limits = TransportSettings(connect_timeout=options.connect_timeout)
     ends = options.broker or invitation.broker, invitation.run, invitation.me.name
     transport, stopping = connection(*ends, options.folder, options.key, limits, folder.warn), list[str]()
 

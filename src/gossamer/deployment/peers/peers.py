@@ -388,7 +388,8 @@ class Peers:
                 continue
             if peer.has_session and now >= peer.heartbeat_at:
                 outgoing += self._heartbeat(peer, now)
-            if (peer.wants_hello(now) or now >= peer.session_at + RENEW_AFTER) and now >= peer.hello_at:
+            renewed = max(RENEW_AFTER, self.settings.longest_hello)
+            if (peer.wants_hello(now) or now >= peer.session_at + renewed) and now >= peer.hello_at:
                 outgoing += self._hello(peer, now)
         return outgoing
 

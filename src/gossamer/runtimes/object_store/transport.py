@@ -20,7 +20,6 @@ One thread does all that the store is asked; a node never waits for it. `fsspec`
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import threading
 import time
@@ -44,8 +43,8 @@ from gossamer.protocol.transports import (
     times_of,
     topic,
 )
+from gossamer.runtimes.object_store.bundle import OBJECT
 
-_OBJECT = re.compile(r"([0-9a-f]{16})-(\d{12})-([0-9a-f]{16})-(\d{12})")
 _NOBODY = "0" * 16
 _HERE, _BEGUN = "here", "."  # an object to oneself, and how the names begin of those that are being written
 _KEPT = 86_400.0  # seconds for which an object lies that nobody has read, and ten times as long as it may take
@@ -247,11 +246,11 @@ class StoreTransport(Transport):
             if not self._inbox.put(Datagram(sender, content)):
                 break
             self._known.add(path)
-            self._note(sender, *_OBJECT.fullmatch(name).groups())  # type: ignore[union-attr]
+            self._note(sender, *OBJECT.fullmatch(name).groups())  # type: ignore[union-attr]
 
     def _dropped(self, sender: str, name: str, about: dict[str, object]) -> str:
         """Say why an object is dropped, if it is."""
-        if not is_name(sender) or not _OBJECT.fullmatch(name) or about["type"] != "file" or about.get("islink"):
+        if not is_name(sender) or not OBJECT.fullmatch(name) or about["type"] != "file" or about.get("islink"):
             return "dropped_stranger"
         return "dropped_too_large" if int(str(about["size"])) > self.settings.largest_datagram else ""
 
