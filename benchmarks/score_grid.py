@@ -1,9 +1,12 @@
-"""How often intervals of private evaluation hold the truth of scores that the grid of bins does not know.
+"""How often intervals of private evaluation hold the truth of scores that the grid of bins does not know, and errors.
 
     python benchmarks/score_grid.py [SEEDS]
 
-Writes the table of docs/privacy/private-evaluation.md, at epsilon 0.5, delta 1e-5 and five parties. Scores are normal,
-and their truth is that of the law itself, without bins. Counts of cells are drawn by their exact chances.
+Writes two tables of docs/privacy/private-evaluation.md, at epsilon 0.5, delta 1e-5 and five parties. Scores are normal.
+The truth of the first is that of the law itself, without bins, and counts of cells are drawn by their exact chances.
+Errors of the second are against the exact figures of the same rows, and beside them stands the least that one number
+would err by, with Gaussian noise for the whole epsilon: it takes the other outcome's scores and the number of rows with
+the rarer one as known, so that a row moves it by half of one over that number.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from gossamer.objectives.figures import ranking, recalibrated
 from gossamer.objectives.noisy_figures import noisy_figures
 from gossamer.objectives.score_histogram import BINS, SIZE, ScoreCounts, cells, measured, middle
 
-DEVIATION = 7.032 * 5**0.5
-"""Noise of five parties: the analytic Gaussian mechanism's multiplier, of rows that come or go."""
+MULTIPLIER = 7.032
+"""The analytic Gaussian mechanism's, of rows that come or go."""
+DEVIATION = MULTIPLIER * 5**0.5
+"""Noise of five parties."""
 CASES = [
     # middle of log odds, deviation of scores, slope that is right for them, rows
     (-2.4, 0.25, 3.0, 4_000),
@@ -61,11 +67,46 @@ def line(centre: float, spread: float, slope: float, rows: int, seeds: int) -> s
     return f"| {' | '.join(columns)} |"
 
 
+SHARES, ROWS = (0.08, 0.2, 0.3, 0.5), 4_000
+SUMS = {"a histogram each": 5.0, "their sum, `honest: 0.8`": 5 / 4, "their sum, `honest: 1`": 1.0}
+"""Variance of what parties release together, of one's alone."""
+
+
+def errors(share: float, released: str, rows: int, seeds: int) -> str:
+    """Return a row of the table of errors, of scores with a deviation of 1 and a declared prevalence."""
+    grid = np.linspace(-9, 9, 20_001)
+    weight = np.exp(-(grid**2) / 2) / np.exp(-(grid**2) / 2).sum()
+    centre = float(brentq(lambda middle: float(expit(grid + middle) @ weight) - share, -15, 15))
+    rng, around, deviation = np.random.default_rng(2), middle(share), MULTIPLIER * SUMS[released] ** 0.5
+    off = np.empty((seeds, 2))
+    for seed in range(seeds):
+        scores = rng.normal(size=rows) + centre
+        outcomes = rng.random(rows) < expit(scores)
+        exact = (
+            ranking(scores, outcomes)(np.ones(rows))["auroc"],
+            recalibrated(expit(scores), outcomes, np.ones(rows))[0],
+        )
+        noisy = measured(cells(scores, outcomes, around)) + rng.normal(size=SIZE) * deviation
+        found = noisy_figures(ScoreCounts.of(noisy, deviation, rows, around))
+        for which, name in enumerate(("auroc", "calibration_intercept")):
+            value = found[name].value
+            off[seed, which] = np.inf if value is None else abs(value - float(exact[which]))
+    least = 1.96 * deviation / (2 * min(share, 1 - share) * rows)
+    columns = [f"{share:.0%}", f"{rows:,}", released]
+    for which, near in enumerate((0.02, 0.1)):
+        columns += [f"{(off[:, which] <= near).mean():.0%}", f"{np.quantile(off[:, which], 0.95):.3f}"]
+    return f"| {' | '.join(columns)} | {least:.3f} |"
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     for case in CASES:
         print(line(*case, seeds), flush=True)  # type: ignore[arg-type]
+    for released in SUMS:
+        for share in SHARES:
+            print(errors(share, released, ROWS, seeds), flush=True)
+    print(errors(SHARES[0], next(iter(SUMS)), 10 * ROWS, seeds), flush=True)
 
 
 if __name__ == "__main__":

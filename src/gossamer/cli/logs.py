@@ -241,33 +241,29 @@ def page_of(folders: Sequence[Path], public: bool = False, threshold: float | No
     CallerError
         If a folder is neither, there are some of both, or nothing was released that has a threshold.
     """
-    page = _page_of(folders, public, threshold)
-    if threshold is not None and not any(section.name == "evaluation" for section in page.sections):
+    from gossamer.report.article import SWEEP, read_sweep
+    from gossamer.report.page import is_party, page_of_parties, page_of_runs
+    from gossamer.report.records import read_records
+
+    parties = [folder for folder in folders if is_party(folder)]
+    if len(folders) == 1 and (folders[0] / SWEEP).is_file():
+        runs, means = read_sweep(folders[0])
+        page = page_of_runs(runs, public=public, before=() if public else (means,))
+    elif not parties:
+        page = page_of_runs([replace(one, threshold=threshold) for one in read_records(folders)], public=public)
+    elif len(parties) < len(folders):
+        other = next(folder for folder in folders if folder not in parties)
+        raise CallerError(
+            f"{parties[0]} is the state folder of a deployed party and {other} is not; give folders of one kind"
+        )
+    else:
+        page = page_of_parties([_party(folder, threshold) for folder in folders], public=public)
+    if threshold is not None and all(section.name != "evaluation" for section in page.sections):
         raise CallerError(
             "--threshold is about what parties released of held-out examples, and there is nothing that may be shown; "
             "leave it out, or give a run with evaluation.release: private"
         )
     return page
-
-
-def _page_of(folders: Sequence[Path], public: bool, threshold: float | None) -> Page:
-    from gossamer.report.article import SWEEP, read_sweep
-    from gossamer.report.page import is_party, page_of_parties, page_of_runs
-    from gossamer.report.records import read_records
-
-    if len(folders) == 1 and (folders[0] / SWEEP).is_file():
-        runs, means = read_sweep(folders[0])
-        return page_of_runs(runs, public=public, before=() if public else (means,))
-
-    parties = [folder for folder in folders if is_party(folder)]
-    if not parties:
-        return page_of_runs([replace(one, threshold=threshold) for one in read_records(folders)], public=public)
-    if len(parties) < len(folders):
-        other = next(folder for folder in folders if folder not in parties)
-        raise CallerError(
-            f"{parties[0]} is the state folder of a deployed party and {other} is not; give folders of one kind"
-        )
-    return page_of_parties([_party(folder, threshold) for folder in folders], public=public)
 
 
 def _party(folder: Path, threshold: float | None) -> PartyRecord:

@@ -104,6 +104,7 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float
         "false_positives": (named * _ZERO, _ANY, 1),
         "false_negatives": ((1 - named) * _ONE, _ANY, 1),
         "true_negatives": (spared, _ANY, 1),
+        "beyond_grid": (np.isin(np.arange(2 * BINS) % BINS, (0, BINS - 1)).astype(np.float64), _ANY, 1),
     }
     if not shown(counts.rows, math.sqrt(counts.variance), prevalence):
         return dict.fromkeys((*ratios, *_FITTED, "constant_brier"), Measured())

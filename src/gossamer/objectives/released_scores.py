@@ -233,6 +233,19 @@ def _finite(values: Any) -> Any:
     return found
 
 
+def doubts_of(found: Mapping[str, Any]) -> list[str]:
+    """Return what to say of a `ReleasedScores.summary` that bins tell little of: at most a line."""
+    least = found.get("figures", {}).get("beyond_grid", {}).get("low") or 0.0
+    return [_BEYOND.format(least)] if least > _MUCH else []
+
+
+_MUCH = 0.1
+"""Share of rows, beyond all noise, from which bins that are open to one side take away what figures say."""
+_BEYOND = (
+    "at least {:.0%} of held-out rows have scores beyond the grid of the histograms, where rows are not told apart, so "
+    "the released area under the ROC curve, Brier score and calibration are off, and no interval knows it; declare the "
+    "dataset.prevalence that there is, or train a model that is nearer to it"
+)
 _EACH = "histograms of scores that each party released once"
 
 

@@ -137,7 +137,7 @@ def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
     )
 
 
-_ACROSS = "score with its 95 % interval"  # short, or on a phone it takes the chart's place
+_ACROSS = "95 % interval"  # short, or on a phone it takes the chart's place
 _TICK = "a grey tick: saying the same of every row"
 _SAID = 9
 
@@ -164,11 +164,8 @@ def _of_reliability(rows: list[dict[str, Any]]) -> Figure:
 
 # Figures that parties released of held-out examples, with intervals: a public page may show them as well.
 
-_AT = ("sensitivity", "specificity", "ppv", "npv")
-_TOLD = (
-    *("auroc", "average_precision", "brier", "constant_brier"),
-    *("calibration_intercept", "calibration_slope", *_AT),
-)
+_AT = ("sensitivity", "specificity", "ppv")
+_TOLD = ("auroc", "average_precision", "brier", "calibration_intercept", "calibration_slope", *_AT)
 
 
 def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSection | None:
@@ -213,8 +210,11 @@ def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _released_row(name: str, figures: Mapping[str, Mapping[str, float | None]], at: float) -> dict[str, str]:
+    cells = {key: _cell(key, figures.get(key, {})) for key in _TOLD}
+    if (same := figures.get("constant_brier", {}).get("value")) is not None:
+        cells["brier"] += f"; constant {shown('brier', same)}"
     words = {key: LABELS[key].words + (f" at {at:.3g}" if key in _AT else "") for key in _TOLD}
-    return {"held-out examples of": name, **{said: _cell(key, figures.get(key, {})) for key, said in words.items()}}
+    return {"held-out examples of": name, **{words[key]: cell for key, cell in cells.items()}}
 
 
 def _cell(name: str, one: Mapping[str, float | None]) -> str:

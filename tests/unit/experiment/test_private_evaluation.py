@@ -91,6 +91,22 @@ def test_a_threshold_that_is_none_or_of_nothing_is_refused(
     assert files(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize(("prevalence", "said"), [(0.02, True), (0.5, False)])
+def test_scores_beyond_the_grid_are_warned_of(
+    prevalence: float, said: bool, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Around 2 % it ends at log odds of 1.1; urgent rows, half of all, have 1.4, those of 0.8. Around a half at 5."""
+    dataset = {**TABLE["dataset"], "path": str(table), "prevalence": prevalence}
+    algorithm = {**TABLE["algorithm"], "updates_per_node": 40}
+    evaluation = {**SPEC["evaluation"], "epsilon": 50}
+    spec = {**TABLE, "dataset": dataset, "algorithm": algorithm, "evaluation": evaluation, "privacy": {"clip": 4}}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**spec, "budget": {"epsilon": 100, "delta": 1e-5}}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunWarning)
+        assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "out")]) == 0
+    assert ("beyond the grid of the histograms" in capsys.readouterr().err) == said
+
+
 def test_each_party_is_charged_once_and_the_guarantee_is_that_of_one_gaussian_release(folder: Path) -> None:
     """Epsilon of N(0, 1) against N(1/z, 1) by its closed form, for the noise in the ledger; a row moves a sum by 1."""
     lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]

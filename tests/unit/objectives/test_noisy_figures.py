@@ -154,8 +154,8 @@ def test_what_is_public_alone_decides_whether_figures_are_shown() -> None:
     for outcomes in (np.arange(800) < 3, np.arange(800) % 2 == 0):
         for rows, prevalence, expected in public:
             found = noisy_figures(noisy(scores, outcomes, rng, rows=rows), prevalence=prevalence)
-            assert len(found) == 16
-            assert [one.low is not None for one in found.values()] == [expected] * 15 + [False]
+            assert len(found) == 17
+            assert [one.low is not None for one in found.values()] == [expected] * 16 + [False]
             assert expected or set(found.values()) == {Measured()}
 
 
@@ -213,7 +213,7 @@ def test_intervals_cover_what_they_are_about_also_of_few_rows(
             at = truth[name].value
             if one.low is not None and one.high is not None and at is not None:
                 hits.setdefault(name, []).append(one.low <= at <= one.high)
-    assert [len(found) for found in hits.values()] == [seeds] * 15
+    assert [len(found) for found in hits.values()] == [seeds] * 16
     covered = {name: float(np.mean(found)) for name, found in hits.items()}
     least = {name: 0.91 if name == "average_precision" else 0.93 for name in covered}
     most = 0.97 if rows == 4000 else 1.0 - slack

@@ -50,7 +50,7 @@ from gossamer.experiment.specs.spec_file import write_spec
 from gossamer.files import for_owner, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
-from gossamer.objectives.released_scores import ReleasedScores
+from gossamer.objectives.released_scores import ReleasedScores, doubts_of
 from gossamer.objectives.score_words import said_first, warnings_of
 from gossamer.privacy.accounting.renyi import renyi_epsilon
 from gossamer.privacy.mechanisms import NeighboringRelation, without_late
@@ -342,7 +342,7 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
             found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}
     ended = worse(initial_loss(federation.prepared), found.metrics["test_loss"]) if found.metrics else {}
-    warn(troubles(ended, experiment.private))
+    warn([*troubles(ended, experiment.private), *doubts_of(found.evaluation)])
     if found.model is not None:
         card = card_of(federation.prepared)
         document["scores"] = scores_of(federation.prepared, found.model)

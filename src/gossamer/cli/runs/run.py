@@ -116,6 +116,7 @@ def run_command(options: argparse.Namespace) -> int:
     from gossamer.experiment.preparation.ending import made
     from gossamer.experiment.results.observer import remark
     from gossamer.experiment.results.summary import troubles
+    from gossamer.objectives.released_scores import doubts_of
     from gossamer.objectives.score_words import warnings_of
 
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
@@ -138,7 +139,7 @@ def run_command(options: argparse.Namespace) -> int:
     warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     if "ended_worse" not in result.summary:  # which needs other advice
         warn(warnings_of(result.summary.get("scores", {})))
-    warn(remark(result.summary))
+    warn([*remark(result.summary), *doubts_of(result.summary.get("private_evaluation", {}))])
     if short := result.summary.get("shortfall"):
         say(f"gossamer: {result.summary['status']}: {made(short)}")
     if spent := result.summary["ended"].get("budget", 0):
