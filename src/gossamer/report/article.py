@@ -263,9 +263,9 @@ class Article:
         heading, *lines = (" & ".join(map(_tex, row)) + r" \\" for row in cells)
         heading = re.sub(r"\w+", lambda word: _SIGNS.get(word[0], word[0]), heading)
         columns = "l" * (keys := len(self.means[0].labels)) + "r" * (len(rows[0]) - keys)
-        begin = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.caption)}}}", r"\label{tab:sweep}"]
+        begin = [r"\begin{table*}", r"\centering", rf"\caption{{{_tex(self.caption)}}}", r"\label{tab:sweep}"]
         body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
-        return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table}", ""])
+        return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table*}", ""])
 
     def _csv(self) -> str:
         tested, rows = any(one.p is not None for one in self.means), []

@@ -79,6 +79,17 @@ def test_nothing_is_left_of_it_and_lines_stay_whole(monkeypatch: pytest.MonkeyPa
     assert not any("% [" in line for line in lines)
 
 
+def test_what_a_tracker_prints_has_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told of an evaluation may print, and so may a tracker at the end."""
+    terminal = opened(monkeypatch)
+    told = trackers.Told(lambda figures, made: print("told"), lambda whole: print("ended"))
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda folder, plan: told)  # type: ignore[arg-type]
+    gs.run(SPEC, progress=trackers.ProgressLine(), track="tensorboard")
+    lines = seen(terminal.getvalue())
+    assert {"told", "ended"} <= set(lines)
+    assert not any("% [" in line for line in lines[:-1])
+
+
 def test_an_interrupt_leaves_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = opened(monkeypatch)
 

@@ -115,7 +115,8 @@ def test_latex_sets_a_sign_as_one(tmp_path: Path) -> None:
     Article("accuracy", [mean("a-1", 0.0, 0.2)]).write(tmp_path)
     tex = (tmp_path / "table.tex").read_text()
     assert "a-1 & 1 & 0.100 & $-$1.171 to 1.371 & 2" in tex
-    assert "\\begin{table}\n\\centering\n" in tex
+    assert "\\begin{table*}\n\\centering\n" in tex  # over both columns of an article that has two
+    assert tex.endswith("\\end{tabular}\n\\end{table*}\n")
 
 
 def test_latex_has_powers_of_ten_signs_in_headings_and_no_name_changed(tmp_path: Path) -> None:

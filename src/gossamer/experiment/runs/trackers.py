@@ -111,7 +111,8 @@ class ProgressLine(RunProgress):
         self.updated(0)
 
     def looked(self, row: Row) -> None:
-        """Keep the score."""
+        """Keep the score, and make room for what trackers print."""
+        self._show("")
         found = ((words, row.get(name)) for name, words in _SCORES.items())
         self._score = next((f", {words} {value:.3g}" for words, value in found if value is not None), "")
 

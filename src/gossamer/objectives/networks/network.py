@@ -316,9 +316,8 @@ class Network:
         (of `vgg19` 1.08). Without pooling the usual layout is faster, and on a graphics card only it is summed in one
         order each time.
         """
-        if features.ndim != 4 or not self._pools or features.is_cuda:
-            return features
-        return features.to(memory_format=torch.channels_last)
+        last = features.ndim == 4 and self._pools and not features.is_cuda
+        return features.to(memory_format=torch.channels_last) if last else features
 
     @cached_property
     def _pools(self) -> bool:
