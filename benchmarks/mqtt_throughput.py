@@ -107,10 +107,9 @@ class Setting:
     digest: bytes
     encrypted: bool
 
-    @property
-    def tls(self) -> Tls | None:
-        """As `make_certificates` leaves it."""
-        names = ("authority.crt", "client.crt", "client.key")
+    def tls(self, client: str) -> Tls | None:
+        """As `make_certificates` leaves it: the broker has one connection of each client."""
+        names = ("authority.crt", f"{client}.crt", f"{client}.key")
         return Tls(*(self.folder / name for name in names)) if self.encrypted else None
 
 
@@ -183,7 +182,7 @@ class PartyLoop:
 def node_process(name: str, peer: str, setting: Setting, commands: Connection) -> None:
     """A node that answers ``commands``: "idle", "ask", "cpu" and "peak"."""
     limits = TransportSettings(largest_datagram=setting.frame + OVERHEAD)
-    with MqttTransport("run", name, BrokerAddress(HOST, setting.port, setting.tls), limits) as transport:
+    with MqttTransport("run", name, BrokerAddress(HOST, setting.port, setting.tls(name)), limits) as transport:
         loop = PartyLoop(name, peer, setting, transport)
         idle = 0
         while True:
@@ -201,7 +200,8 @@ def node_process(name: str, peer: str, setting: Setting, commands: Connection) -
                 continue
             match commands.recv():
                 case "idle":
-                    assert loop.channel.session is not None
+                    while loop.channel.session is None:
+                        loop.turn(0.05)
                     idle = resident("VmRSS")
                     loop.host.node.state.model = Public(model(setting.values if name == "source" else 1))
                     forget_peak()
@@ -220,10 +220,10 @@ def node_process(name: str, peer: str, setting: Setting, commands: Connection) -
 # Without nodes
 
 
-def connected(setting: Setting) -> paho.Client:
+def connected(setting: Setting, name: str) -> paho.Client:
     client, done = paho.Client(CallbackAPIVersion.VERSION2), threading.Event()
-    if setting.tls is not None:
-        client.tls_set(*map(str, (setting.tls.authority, setting.tls.certificate, setting.tls.key)))
+    if (tls := setting.tls(name)) is not None:
+        client.tls_set(*map(str, (tls.authority, tls.certificate, tls.key)))
     client.on_connect = lambda *_: done.set()
     client.connect(HOST, setting.port)
     client.loop_start()
@@ -233,7 +233,7 @@ def connected(setting: Setting) -> paho.Client:
 
 def publisher_process(chunks: int, length: int, setting: Setting, commands: Connection) -> None:
     """Publishes the chunks when it is told to: says when it begins, and how much time of processors it took."""
-    client, payload = connected(setting), np.random.default_rng(2).bytes(length)
+    client, payload = connected(setting, "publisher"), np.random.default_rng(2).bytes(length)
     while commands.recv() == "go":
         used = time.process_time()
         commands.send(time.monotonic())
@@ -245,7 +245,7 @@ def publisher_process(chunks: int, length: int, setting: Setting, commands: Conn
 
 def subscriber_process(chunks: int, length: int, setting: Setting, commands: Connection) -> None:
     """Says when all the chunks are there, and how much time of processors it took."""
-    client, arrived, done = connected(setting), queue.SimpleQueue[int](), threading.Event()
+    client, arrived, done = connected(setting, "subscriber"), queue.SimpleQueue[int](), threading.Event()
     client.message_callback_add("plain", lambda client, _, message: arrived.put(len(message.payload)))
     client.on_subscribe = lambda *_: done.set()
     client.subscribe("plain", qos=1)
@@ -280,13 +280,14 @@ class Child:
 
 
 def make_certificates(folder: Path) -> Tls:
-    """Of an authority, a broker and one client; where the broker's are."""
+    """Of an authority, a broker and its clients; where the broker's are."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.reference.certificates import client, written
 
     authority = Authority("benchmark")
     (folder / "authority.crt").write_bytes(authority.certificate)
-    written(client(authority, "client"), folder, "client")
+    for name in ("source", "sink", "publisher", "subscriber"):
+        written(client(authority, name), folder, name)
     return Tls(folder / "authority.crt", *written(authority.server("broker", [HOST]), folder, "broker"))
 
 

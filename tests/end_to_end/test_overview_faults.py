@@ -101,7 +101,8 @@ class Drill:
         return relay
 
     def end(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        os.kill(self.pids[name], how)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self.pids[name], how)
         self.wait_for_end(name)
 
     def wait_for_end(self, name: str) -> None:

@@ -22,7 +22,7 @@ from gossamer.deployment.party.agreement import Agreed, Invited
 from gossamer.deployment.party.data_side import DataHeld
 from gossamer.deployment.party.health import LOST
 from gossamer.deployment.party.loop import NodeLoop
-from gossamer.deployment.party.reach import ALONE, NodeProgress, Wire
+from gossamer.deployment.party.reach import NodeProgress, Wire
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import SpecError, counted
@@ -159,6 +159,7 @@ def tested(prepared: Prepared, model: FloatArray, test: Split) -> dict[str, floa
 
 
 _EVERY = 1.0  # seconds between two statuses
+_UNCONFIRMED = 20.0  # seconds: what a broker has for the answer to a ping, too
 _LINE_EVERY = 60.0  # and between two lines about progress
 
 
@@ -341,7 +342,7 @@ def _surroundings(wire: Wire, states: Mapping[str, PeerState], now: float) -> di
     transport = wire.transport
     return {
         "connected": transport.connected,
-        "broker_says": (transport.unconfirmed(ALONE) or None) if transport.connected else transport.reason,
+        "broker_says": (transport.unconfirmed(_UNCONFIRMED) or None) if transport.connected else transport.reason,
         "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
         "forgotten": wire.peers.forgotten(),
         "written": time.time(),
