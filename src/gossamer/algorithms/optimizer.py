@@ -251,15 +251,10 @@ class Adam(Section):
         return Memory(steps, (mean, variance)), divide_by_roots(*corrected, self.floor)
 
 
-def _plain_is_unset(optimizer: Sgd | Momentum | Adam | None) -> Momentum | Adam | None:
-    """Take `sgd` for nothing said, so that both are the same run."""
-    return None if isinstance(optimizer, Sgd) else optimizer
-
-
 Optimizer = Annotated[
     Annotated[Sgd | Momentum | Adam, Field(discriminator="name")] | None,
     bare("name"),
-    AfterValidator(_plain_is_unset),
+    AfterValidator(lambda optimizer: None if isinstance(optimizer, Sgd) else optimizer),  # both are the same run
 ]
 """A name, or a mapping with a ``name``; None is `sgd`."""
 

@@ -205,7 +205,7 @@ def advice_on_noise(problem: Problem[Any], mechanisms: Mapping[str, Mechanism]) 
     name = min(laws, key=lambda name: laws[name].epsilon)
     batch = problem.workload.of(name, 0)
     law = laws[name]
-    needed = law.epsilon * law.mean_norm(size) / (law.clip * batch)
+    needed = law.epsilon * (law.shape(size) * law.scale) / (law.clip * batch)  # the mean norm of the noise
     if needed <= law.epsilon:
         return []
     proved = isinstance(law, L2Laplace)

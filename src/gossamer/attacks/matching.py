@@ -126,16 +126,12 @@ def match_gradient(
     generator = torch.Generator().manual_seed(seed % 2**63)
     start = low + (high - low) * torch.rand((1, *shape), generator=generator)
     with one_torch_thread():  # one example is too little work to share: more threads take up to ten times longer
-        if _has_kinks(network):
+        if any(isinstance(layer, _KINKED) for layer in network.module.modules()):
             found, distance = _by_signs(dummy, start, (low, high), steps or 1200), dummy.cosine
         else:
             found, distance = _by_lbfgs(dummy, start, (low, high), steps or 300), dummy.euclidean
         mismatch = float(distance(found).detach())
     return Matched(found[0].double().numpy(), label, mismatch)
-
-
-def _has_kinks(network: Network) -> bool:
-    return any(isinstance(layer, _KINKED) for layer in network.module.modules())
 
 
 @dataclass(frozen=True)

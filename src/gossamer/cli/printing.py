@@ -179,7 +179,8 @@ def describe_row(row: Row, words: Words) -> str:
     # Of two classes, of which accuracy may say nothing.
     area = "" if row.get("test_auroc") is None else f" (area under its ROC curve {row['test_auroc']:.3f})"
     shared = f"{words.model} {figure(row, f'mean_model_test_{name}')}{area}, " if words.shared else ""
-    return f"{name}: {shared}{own}{spent(row)}{_diverged(row)}"
+    diverged = "; some models are no longer finite: lower the learning rate" if row["test_loss"] is None else ""
+    return f"{name}: {shared}{own}{spent(row)}{diverged}"
 
 
 def score(row: Row) -> str:
@@ -199,10 +200,6 @@ def spent(row: Row) -> str:
 
     spent = row["epsilon_so_far"]
     return "" if spent is None else f"; epsilon spent {rounded_up(spent)}"
-
-
-def _diverged(row: Row) -> str:
-    return "; some models are no longer finite: lower the learning rate" if row["test_loss"] is None else ""
 
 
 _BELOW = "what all of these guarantees assume, which stands below them"

@@ -182,7 +182,8 @@ def _check_names(path: Path, names: tuple[str, ...], dialect: CsvSettings, least
         found = f"{list(names)}{other}" if names else "an empty file; correct the path"
         raise DataError(f"{path}: expected {what} with {sign}, found {found}")
     odd = tuple(filter(is_value, names))
-    if dialect.header is None and odd and not _are_positions(odd):
+    # Programs write 0, 1, 2, ... for columns that have no names.
+    if dialect.header is None and odd != tuple(map(str, range(len(odd)))):
         raise WrongHeader.of(path, "numbers alone" if len(odd) == len(names) else f"{odd[0]!r}, hardly a name", told)
 
 
@@ -194,11 +195,6 @@ def _other_sign(names: tuple[str, ...], dialect: CsvSettings, told: str) -> str:
     if told:
         return f"; {told}"
     return f"; for another separator say dataset.csv: {{separator: {'tab' if signs[0] == chr(9) else repr(signs[0])}}}"
-
-
-def _are_positions(names: tuple[str, ...]) -> bool:
-    """Whether names are 0, 1, 2, ..., as programs write them for columns that have none."""
-    return names == tuple(map(str, range(len(names))))
 
 
 def _rows(path: Path, dialect: CsvSettings, told: str) -> Iterator[tuple[int, list[str]]]:

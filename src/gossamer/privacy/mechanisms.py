@@ -297,10 +297,6 @@ class RadialNoise(Mechanism):
     def second_moment(self, size: int) -> float:
         return self.shape(size) * (self.shape(size) + 1) * self.scale**2
 
-    def mean_norm(self, size: int) -> float:
-        """The mean L2 norm of the noise on a sum of ``size`` coordinates."""
-        return self.shape(size) * self.scale
-
 
 @frozen("mechanism.l2_laplace")
 class L2Laplace(RadialNoise):

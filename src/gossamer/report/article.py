@@ -220,7 +220,8 @@ class Article:
 
     def rows(self) -> list[dict[str, str]]:
         """Rows of a table for people: a setting each."""
-        form, tested = self._form(), any(one.p is not None for one in self.means)
+        form = LABELS[self.figure].form if self.figure in LABELS else ".4g"
+        tested = any(one.p is not None for one in self.means)
         several = of_several(one.unit for one in self.means)
         return [
             {
@@ -234,9 +235,6 @@ class Article:
             }
             for one in self.means
         ]
-
-    def _form(self) -> str:
-        return LABELS[self.figure].form if self.figure in LABELS else ".4g"
 
     @property
     def files(self) -> list[str]:

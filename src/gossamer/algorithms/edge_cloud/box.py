@@ -119,11 +119,6 @@ class StalenessSettings(Section):
         """The bound, where it is more than a figure to compare with."""
         return self.bound if self.on_stale != "apply" else None
 
-    @property
-    def most_under_way(self) -> int | None:
-        """Number of edges that may work at once; None is all."""
-        return self.bound + 1 if self.on_stale == "wait" and self.bound is not None else None
-
     def may_apply(self, version: int, others: Iterable[int], update: int) -> bool:
         """Whether a gradient of ``version`` may be applied now, as ``update``, with ``others`` under way."""
         if self.bound is None or update - version > self.bound:
@@ -320,7 +315,8 @@ class ServerNode(ModelServer):
     def serve(self) -> Effects:
         """Answer who waits for a model, as far as the bound on the staleness permits."""
         s = self.state
-        most = self.staleness.most_under_way
+        stale = self.staleness
+        most = stale.bound + 1 if stale.on_stale == "wait" and stale.bound is not None else None
         for edge, request in list(s.queue.items()):
             if edge in s.away:
                 continue

@@ -273,16 +273,6 @@ class Constants:
         mu = self.step
         return math.sqrt(1 - 2 * self.strong_convexity * mu + (self.smoothness * mu) ** 2)
 
-    @property
-    def beta_square(self) -> float:
-        """beta_(s,p)^2, eq. 25."""
-        return 12 * self.smoothness**2 / self.agents_sampled
-
-    @property
-    def gradient_noise(self) -> float:
-        """sigma_(s,p)^2, eq. 26."""
-        return 15 * self.gradient_square / self.agents_sampled
-
 
 ERRORS = ("centroid", "individual", "disagreement")
 """Mean squared errors of the centroid and of a unit's own model, and the network disagreement."""
@@ -293,8 +283,8 @@ def next_bounds(of: Constants, centroid: float, individual: float, disagreement:
     mu2, alpha, iota = of.step**2, of.alpha, of.mixing
     if alpha >= 1:
         return np.full(3, math.inf)
-    root, beta = math.sqrt(alpha), of.beta_square
-    noise = mu2 * of.gradient_noise
+    root, beta = math.sqrt(alpha), 12 * of.smoothness**2 / of.agents_sampled  # beta_(s,p)^2, eq. 25
+    noise = mu2 * (15 * of.gradient_square / of.agents_sampled)  # sigma_(s,p)^2, eq. 26
     residual = 2 / iota * of.smoothness**2 * individual
     return np.array(
         [

@@ -153,14 +153,11 @@ def _costs(texts: Sequence[str]) -> dict[str, float]:
 def export_command(options: argparse.Namespace) -> int:
     """Write the file, and say where it is."""
 
-    out = options.out or _beside(options.results) / TARGETS[options.to].file
+    beside = options.results if options.results.is_dir() else options.results.parent
+    out = options.out or beside / TARGETS[options.to].file
     check_out(out, options.overwrite, options.results)
     print(export_model(load_model(options.results), options.to, out, overwrite=options.overwrite))
     return 0
-
-
-def _beside(results: Path) -> Path:
-    return results if results.is_dir() else results.parent
 
 
 def average_command(options: argparse.Namespace) -> int:

@@ -309,7 +309,9 @@ def audit_run(
         listener = Listener(prepared, planted, blank is not None)
         dataset = replace(prepared.dataset, train=plant(prepared.dataset.train, planted))
         audited = replace(prepared, dataset=dataset, blank=blank)
-        sources = sources_of(audited, plan, secret, _purpose(kind, planted))
+        # Named by canaries, their slots and who takes part, an audit shares its noise with no other run.
+        purpose = f"audit {kind} {planted.rows.tolist()} {planted.included.tolist()}"
+        sources = sources_of(audited, plan, secret, purpose)
         listeners = Listeners(progress or NullProgress(), watch=listener if score == "gradient" else None)
         run = Run(audited, plan, sources, folder, listeners)
         with threadpool_limits(1):
@@ -342,11 +344,6 @@ def _by_an_audit(path: Path) -> bool:
     with suppress(DataError):
         return "one_run" in read_summary(path)["privacy"].get("audits", {})
     return False
-
-
-def _purpose(kind: CanaryChoice, planted: Canaries) -> str:
-    """Name an audit by its canaries, their slots and who takes part: it shares its noise with no other run."""
-    return f"audit {kind} {planted.rows.tolist()} {planted.included.tolist()}"
 
 
 def canaries_of(prepared: Prepared, count: int, kind: CanaryChoice) -> Canaries:

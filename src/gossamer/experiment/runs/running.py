@@ -209,17 +209,14 @@ class Run:
             try:
                 if self.evaluator.on and (self.resumed is None or not self.resumed.begun):
                     self.evaluator.look(0.0)
-                self.records.status = self._drive()
+                with self.keeper.heard():
+                    self.records.status = drive(self.simulator, self.plan.stop, self.evaluator, self.keeper)
             except KeyboardInterrupt:
                 self.records.status = "interrupted"
                 self.save()
                 raise
             self.end()
             return self.records.result(self.sources.secret)
-
-    def _drive(self) -> str:
-        with self.keeper.heard():
-            return drive(self.simulator, self.plan.stop, self.evaluator, self.keeper)
 
     def begin(self) -> None:
         """Tell what is run, and write down all that is fixed by now, or go on from the checkpoint, if there is one."""
