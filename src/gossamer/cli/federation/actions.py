@@ -271,7 +271,7 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
         "fingerprint": new and first,
         "broker": first and not again and tls,
         "open broker": first and not (again or tls) and papers.is_served(invitation.broker),
-        "store": first and not (again or papers.is_served(invitation.broker)),
+        "store": not (again or papers.is_served(invitation.broker)),
         "changed": (again or not first) and changed,
         "made": kept,
         "others": there and first,

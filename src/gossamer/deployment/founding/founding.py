@@ -263,11 +263,7 @@ def draft_run(
     parties = _taking_part(runs, first.sizes, nodes, examples)
     text = federation_spec(spec, len(parties), beside)
     experiment, keys = read_text(text), {member.name: member.key for member in first.members}
-    if missing := [server for server in servers(experiment) if server not in keys]:
-        raise SpecError(
-            f"{experiment.algorithm.name} needs {', '.join(missing)}, which this federation was founded without; found "
-            "another one"
-        )
+    check_known(f"servers of {experiment.algorithm.name} are those of the first run", servers(experiment), keys)
     members, issued = roster(experiment, parties, keys), datetime.now(UTC)
     if too_long := [one.name for one in members if len(papers.known_as(one.name, name)) > _LONGEST]:
         raise SpecError(f"{too_long[0]} and {name} are too long together for a certificate; choose a shorter name")

@@ -182,7 +182,7 @@ def test_what_cannot_be_a_further_run(
 def test_a_server_that_was_not_founded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = founded(tmp_path / "g", GOSSIP % 9)
     assert run(folder, spec=SPEC % 9) == 2
-    assert "audp needs server, which this federation was founded without" in capsys.readouterr().err
+    assert "servers of audp are those of the first run: server is not in this federation" in capsys.readouterr().err
     assert not (folder / "runs").exists()
 
 
@@ -255,3 +255,13 @@ def test_a_state_folder_for_each_run(tmp_path: Path) -> None:
     ]
     below = [tmp_path / "a/state", tmp_path / "a/runs/2/state", tmp_path / "a/runs/3/state"]
     assert places == [*below, Path("s"), Path("s/runs/2"), Path("s/runs/3")]
+
+
+def test_over_a_shared_folder_it_has_a_folder_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC % 12)
+    store = f"file://{tmp_path}/share"
+    found(folder := tmp_path / "f", spec=SPEC % 9, parties=PARTIES, broker=store)
+    assert run(folder) == 0
+    second = read_signed(folder / "runs/2/federation.yaml").run
+    assert f"it may read all below gossamer/{second} and write" in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "broker").exists()
