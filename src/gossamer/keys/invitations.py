@@ -49,7 +49,7 @@ from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.private_files import IdentityError
 from gossamer.protocol.encoding import encode
-from gossamer.protocol.transports import EXAMPLES, kind_of
+from gossamer.protocol.transports import kind_of
 from gossamer.strict_yaml import canonical, dump_texts, load_texts
 
 FORMAT = 1
@@ -150,8 +150,8 @@ class Invitation:
     def __post_init__(self) -> None:
         _check(self.wheel, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
         _check(self.run, "[0-9a-f]{32}", "a run of 32 hexadecimal digits")
-        if kind_of(self.broker) is None:
-            raise InvitationError(f"expected a broker such as {EXAMPLES}, found {self.broker[:80]!r}")
+        with failing_as(InvitationError, "", of=SpecError):
+            kind_of(self.broker)
         _check_members((*self.members, *self.watchers), self.invited)
         if any(0xD800 <= ord(letter) < 0xE000 for letter in self.spec):
             raise InvitationError("expected a spec of Unicode text, found half a surrogate pair")

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -115,10 +116,8 @@ class Inbox:
 
     def get(self, timeout: float) -> Datagram | None:
         """The oldest datagram, waiting for one up to ``timeout`` seconds; None after that, or after a `wake`."""
-        until = time.monotonic() + timeout
         with self._changed:
-            while not self._items and not self._awake and (left := until - time.monotonic()) > 0:
-                self._changed.wait(min(left, threading.TIMEOUT_MAX))
+            self._changed.wait_for(lambda: self._items or self._awake, min(timeout, threading.TIMEOUT_MAX))
             self._awake = False
             if not self._items:
                 return None
@@ -279,22 +278,20 @@ class Kind:
         Module with the function ``connection``, imported when it is used.
     form : str
         Form of its addresses, as a regular expression.
-    served : bool
-        Whether it takes a broker of the federation's own, with papers: a configuration, certificates, an access list.
     poll : float
-        Seconds between two looks for what has come, unless an address says another number; 0 if it comes by itself.
+        Seconds between two looks for what has come, unless an address says another number; 0 if a broker brings it,
+        which is the federation's own, with papers: a configuration, certificates, an access list.
     """
 
     module: str
     form: str
-    served: bool = False
     poll: float = 0.0
 
 
 _TIMES = r"(\?((poll|delay)=\d{1,7}(\.\d{1,3})?(&|$)){1,2})?"
-_SHORTEST, _QUICK = 0.05, 5.0  # seconds
+_QUICK = 5.0  # seconds
 _STORE = "gossamer.runtimes.object_store.transport"
-_MQTT = Kind("gossamer.runtimes.mqtt.transport", r"mqtts?://[^/?#@]+:[1-9]\d{0,4}", served=True)
+_MQTT = Kind("gossamer.runtimes.mqtt.transport", r"mqtts?://[^/?#@]+:[1-9]\d{0,4}")
 TRANSPORTS = {
     "mqtt": _MQTT,
     "mqtts": _MQTT,
@@ -305,23 +302,26 @@ TRANSPORTS = {
 EXAMPLES = "mqtts://broker.example.org:8883, file:///mnt/share/run or s3://bucket/run"
 
 
-def kind_of(address: str) -> Kind | None:
-    """The kind of transport that an address is for; None if it has not the form of any."""
-    try:
+def kind_of(address: str) -> Kind:
+    """The kind of transport that an address is for.
+
+    Raises
+    ------
+    SpecError
+        If it has not the form of any.
+    """
+    with suppress(ValueError):  # a port above 65535
         parts = urlsplit(address)
         kind = TRANSPORTS.get(parts.scheme)
-        fits = kind is not None and re.fullmatch(kind.form, address) and parts.port != 0
-    except ValueError:  # a port above 65535
-        return None
-    return kind if fits else None
+        if kind is not None and re.fullmatch(kind.form, address) and parts.port != 0:
+            return kind
+    raise SpecError(f"expected a broker such as {EXAMPLES}, found {address[:80]!r}")
 
 
 def times_of(address: str) -> tuple[float, float]:
     """Seconds between two looks for what has come, and most that it is on its way, as an address has them."""
-    kind, said = kind_of(address), parse_qs(urlsplit(address).query)
-    poll, delay = (float(said[key][0]) if key in said else None for key in ("poll", "delay"))
-    usual = 0.0 if kind is None else kind.poll
-    return usual if poll is None else max(poll, _SHORTEST), delay or 0.0
+    said = {"poll": [kind_of(address).poll], "delay": [0.0], **parse_qs(urlsplit(address).query)}
+    return float(said["poll"][0]), float(said["delay"][0])
 
 
 def slowness(address: str) -> float:
@@ -352,7 +352,5 @@ def connection(
     CallerError
         If it is no address, or a file, or an optional package, is missing.
     """
-    if (kind := kind_of(address)) is None:
-        raise SpecError(f"expected a broker such as {EXAMPLES}, found {address[:80]!r}")
-    made: Transport = import_module(kind.module).connection(address, run, node, folder, key, settings, say)
+    made: Transport = import_module(kind_of(address).module).connection(address, run, node, folder, key, settings, say)
     return made

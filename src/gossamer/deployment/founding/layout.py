@@ -162,8 +162,7 @@ def for_party(
 
 def is_served(broker: str) -> bool:
     """Whether somebody runs a broker at this URL, with papers for it; of a store that is nobody's concern here."""
-    kind = kind_of(broker)
-    return kind is not None and kind.served
+    return kind_of(broker).poll == 0
 
 
 def is_loopback(host: str) -> bool:

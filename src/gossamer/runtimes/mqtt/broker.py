@@ -65,10 +65,8 @@ def has_tls(broker: str) -> bool:
 
 def host_and_port(broker: str) -> tuple[str, int]:
     """Host and port of a broker, from an invitation's URL."""
-    parts = urlsplit(broker)
-    assert parts.hostname is not None  # an invitation has been checked
-    assert parts.port is not None
-    return parts.hostname, parts.port
+    parts = urlsplit(broker)  # which has both, as an invitation has been checked
+    return str(parts.hostname), int(parts.port or 0)
 
 
 # Configuration of a Mosquitto: its listener, who may connect, and who may publish and read what.

@@ -35,20 +35,13 @@ require("fsspec", "a federation over a folder or a bucket needs", "store")  # on
 # isort: split
 import fsspec
 
-from gossamer.protocol.transports import (
-    Datagram,
-    Transport,
-    TransportSettings,
-    is_name,
-    times_of,
-    topic,
-)
+from gossamer.protocol.transports import Datagram, Transport, TransportSettings, is_name, times_of, topic
 from gossamer.runtimes.object_store.bundle import OBJECT
 
 _NOBODY = "0" * 16
 _HERE, _BEGUN = "here", "."  # an object to oneself, and how the names begin of those that are being written
 _KEPT = 86_400.0  # seconds for which an object lies that nobody has read, and ten times as long as it may take
-_AGAIN = 1.0  # least seconds until the store is asked again after it has failed
+_SHORTEST, _AGAIN = 0.01, 1.0  # least seconds until the store is asked again, and after it has failed
 _DEFAULTS = TransportSettings()
 
 
@@ -87,7 +80,7 @@ class StoreTransport(Transport):
         delay: float = 0.0,
     ) -> None:
         super().__init__(run, node, settings, say)
-        self.place, self.poll, self._kept = place, poll, _KEPT + 10 * delay
+        self.place, self.poll, self._kept = place, max(poll, _SHORTEST), _KEPT + 10 * delay
         self._is_folder = place.startswith("file:")
         # Listings that are kept would be of what is no longer so.
         options = {"use_listings_cache": False, "skip_instance_cache": True}
@@ -224,20 +217,22 @@ class StoreTransport(Transport):
         above = f"/{topic(self.run, self.node, '')}"
         listed = self._store.find(self._folder(self.node, "").rstrip("/"), detail=True)
         self._known &= listed.keys()
-        waiting: dict[str, list[str]] = {}
+        waiting: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         for path in sorted(listed.keys() - self._known):
-            sender, _, name = path.partition(above)[2].partition("/")
+            (sender, _, name), about = path.partition(above)[2].partition("/"), listed[path]
+            form = OBJECT.fullmatch(name) if is_name(sender) else None
             if sender == self.node or name.startswith(_BEGUN):
                 continue
-            dropped = self._dropped(sender, name, listed[path])
-            if dropped:
-                self.counts[dropped] += 1
+            if form is None or about["type"] != "file" or about.get("islink"):
+                self.counts["dropped_stranger"] += 1
                 self._known.add(path)
-            elif listed[path]["size"]:  # or else it may be on its way
-                waiting.setdefault(sender, []).append(path)
-        in_turn = (path for rank in zip_longest(*waiting.values()) for path in rank if path is not None)
-        for path in in_turn:
-            sender, _, name = path.partition(above)[2].partition("/")
+            elif about["size"] > self.settings.largest_datagram:
+                self.counts["dropped_too_large"] += 1
+                self._known.add(path)
+            elif about["size"]:  # or else it may be on its way
+                waiting.setdefault(sender, []).append((path, form.groups()))
+        in_turn = (found for rank in zip_longest(*waiting.values()) for found in zip(waiting, rank) if found[1])
+        for sender, (path, named) in in_turn:
             try:
                 content = self._store.cat_file(path, start=0, end=listed[path]["size"])
             except Exception:  # deleted since it was listed, or its writer keeps it to itself: others may be read
@@ -246,13 +241,7 @@ class StoreTransport(Transport):
             if not self._inbox.put(Datagram(sender, content)):
                 break
             self._known.add(path)
-            self._note(sender, *OBJECT.fullmatch(name).groups())  # type: ignore[union-attr]
-
-    def _dropped(self, sender: str, name: str, about: dict[str, object]) -> str:
-        """Say why an object is dropped, if it is."""
-        if not is_name(sender) or not OBJECT.fullmatch(name) or about["type"] != "file" or about.get("islink"):
-            return "dropped_stranger"
-        return "dropped_too_large" if int(str(about["size"])) > self.settings.largest_datagram else ""
+            self._note(sender, *named)
 
     def _note(self, sender: str, process: str, number: str, reader: str, read: str) -> None:
         before, upto = self._read.get(sender, (process, 0))
