@@ -25,11 +25,11 @@ Yin, Chen, Kannan and Bartlett, "Byzantine-robust distributed learning: towards 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Literal, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat
 
 from gossamer.algorithms.context import mean
 from gossamer.protocol.effects import Reject
@@ -70,11 +70,9 @@ class Robust(Section):
     trim: int | None = Field(default=None, ge=1, le=1_000_000)
     radius: PositiveFloat | None = None
 
-    @model_validator(mode="after")
-    def _has_its_number(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.clips == (self.radius is None) or (self.trim is not None and self.name != "trimmed_mean"):
-            raise ValueError(f"centred_clipping has a radius, trimmed_mean alone may have a trim, found {self!r}")
-        return self
+            yield f"centred_clipping has a radius, trimmed_mean alone may have a trim, found {self!r}"
 
     @property
     def clips(self) -> bool:

@@ -227,7 +227,8 @@ def read_images(path: Path) -> Pair:
         return _read_both(path, _folder_entries(path), image_module)
     try:
         with archive(path, read_file(path, MOST_DATA)) as members:
-            return _read_both(path, _zip_entries(members), image_module)
+            entries: list[_Entry] = [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
+            return _read_both(path, entries, image_module)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
 
@@ -237,10 +238,6 @@ def _folder_entries(folder: Path) -> list[_Entry]:
         (PurePosixPath(file.relative_to(folder).as_posix()), partial(read_file, file, MOST_DATA))
         for file in folder.glob("*/*/*")
     ]
-
-
-def _zip_entries(members: zipfile.ZipFile) -> list[_Entry]:
-    return [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
 
 
 def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:

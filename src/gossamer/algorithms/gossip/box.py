@@ -34,12 +34,10 @@ Appendix A; Lian et al., "Asynchronous decentralized parallel SGD", ICML 2018.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self
-
-from pydantic import model_validator
+from typing import Any, Literal
 
 from gossamer.algorithms.aggregation import Aggregation
 from gossamer.algorithms.compression import Compression
@@ -84,14 +82,12 @@ class Settings(LearnerSettings):
     aggregation: Aggregation = None
     compression: Compression = None
 
-    @model_validator(mode="after")
-    def _exchanges_are_of_two(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.aggregation is not None and self.aggregation.least > 2:
-            raise ValueError(
+            yield (
                 f"aggregation: {self.aggregation.name} takes {self.aggregation.least} models or more, and an exchange "
                 "has two; take centred_clipping"
             )
-        return self
 
 
 class GossipNode(LearningNode):

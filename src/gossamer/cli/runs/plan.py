@@ -38,10 +38,10 @@ def _fill_registered(name: str, parser: CommandParser) -> None:
 
 def _fill(parser: CommandParser, name: str, own: Command) -> None:
     parser.description = own.description
-    defaults = {field: _default(own, field) for field in _options(own)}
-    needed = _needed(own)
+    defaults = {field.name: field.default for field in fields(own.options)}
     for field, (kind, option) in _options(own).items():
-        _add(parser.required() if field in needed else parser, field, kind, option, defaults[field])
+        needed = defaults[field] is MISSING
+        _add(parser.required() if needed else parser, field, kind, option, None if needed else defaults[field])
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     parser.set_defaults(command=partial(plan_command, name, own))
 
@@ -55,11 +55,6 @@ def _options(command: Command) -> dict[str, tuple[Any, Option]]:
         literal = typing.get_origin(annotation.__origin__) is typing.Literal
         found[name] = (kinds[0] if kinds and not literal else annotation.__origin__, option)
     return found
-
-
-def _default(command: Command, name: str) -> Any:
-    (field,) = (field for field in fields(command.options) if field.name == name)
-    return None if field.default is MISSING else field.default
 
 
 def _add(parser: Any, name: str, kind: Any, option: Option, default: Any) -> None:

@@ -43,15 +43,10 @@ def scaled(channels: int, width: float) -> int:
     return max(4, 4 * round(channels * width / 4))
 
 
-def group_norm(channels: int) -> nn.GroupNorm:
-    """Normalises 32 groups of channels, or as many as divide both."""
-    return nn.GroupNorm(math.gcd(32, channels), channels)
-
-
 def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """A convolution without bias, which keeps the image's size (for stride 1), and normalisation."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return nn.Sequential(conv, group_norm(outputs))
+    return nn.Sequential(conv, nn.GroupNorm(math.gcd(32, outputs), outputs))  # as many of 32 groups as divide both
 
 
 def conv_norm_act(
