@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,10 +41,11 @@ class Run:
         return nodes
 
 
-def deployed(experiment: Experiment, folder: Path) -> Run:
-    """A process for each party, over a broker of its own; what they did, when all have ended."""
-    with EmbeddedBroker() as broker:
-        federation = LocalFederation.found(experiment, folder, broker.url)
+def deployed(experiment: Experiment, folder: Path, store: str | None = None) -> Run:
+    """A process for each party, over a broker of its own, or the store at a URL; what they did, when all have ended."""
+    with EmbeddedBroker() if store is None else nullcontext() as broker:
+        url = str(store) if broker is None else broker.url
+        federation = LocalFederation.found(experiment, folder, url)
         with parties(federation) as there:
             keep_history(there)
             more = {party: (*QUICK, "--trace", str(folder / party / "trace.bin")) for party in there.names}

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
 from gossamer.errors import GossamerError, SpecError
@@ -320,7 +320,8 @@ def kind_of(address: str) -> Kind:
 
 def times_of(address: str) -> tuple[float, float]:
     """Seconds between two looks for what has come, and most that it is on its way, as an address has them."""
-    said = {"poll": [kind_of(address).poll], "delay": [0.0], **parse_qs(urlsplit(address).query)}
+    usual: dict[str, list[Any]] = {"poll": [kind_of(address).poll], "delay": [0.0]}
+    said = usual | parse_qs(urlsplit(address).query)
     return float(said["poll"][0]), float(said["delay"][0])
 
 

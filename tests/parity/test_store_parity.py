@@ -1,0 +1,52 @@
+"""A federation over a shared folder does what it does over a broker; and with a day's delay a run comes to its end."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("fsspec", reason="needs the extra store")
+pytest.importorskip("cryptography", reason="needs the extra secure")
+
+from tests.parity import test_deployed_parity as over_mqtt
+from tests.reference.deployed_runs import Run, deployed
+from tests.reference.deployments import experiment
+
+import gossamer as gs
+
+pytestmark = pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")
+
+SAMPLES = "nodes: 4, batch_size: 32, updates_per_node: 6"
+SPECS = {
+    "gossip": f"algorithm: {{name: gossip, topology: ring, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
+    "audp": f"algorithm: {{name: audp, {SAMPLES}}}\nbudget: {{epsilon: 8, delta: 1.0e-4}}",
+}
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS))
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("parity").resolve()
+    (share := folder / "share").mkdir()
+    return deployed(experiment(SPECS[request.param]), folder / "f", f"file://{share}?poll=0.05")
+
+
+@pytest.mark.slow
+def test_everybody_releases_what_the_simulated_node_does(run: Run) -> None:
+    over_mqtt.test_everybody_finishes_and_releases_what_the_simulated_node_does(run, "gossip")
+
+
+@pytest.mark.slow
+def test_the_trace_replays_through_the_simulators_nodes(run: Run) -> None:
+    """As that of a run over a broker does: what crossed the store is all that a node went by."""
+    over_mqtt.test_a_trace_replays_through_the_simulators_nodes(run)
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_with_a_days_delay_it_finishes(name: str) -> None:
+    day = 86_400.0
+    delayed = f"{SPECS[name]}\nlinks: {{latency: {day}, retry_after: {2.5 * day}, silence: {30 * day}}}"
+    slow, quick = (gs.run(experiment(spec)).summary for spec in (delayed, SPECS[name]))
+    assert set(slow["finished"].values()) == set(quick["finished"].values())
+    releases = [{node: one["releases"] for node, one in found["privacy"]["nodes"].items()} for found in (slow, quick)]
+    assert releases[0] == releases[1]
+    epsilons = [{node: one["epsilon"] for node, one in found["privacy"]["nodes"].items()} for found in (slow, quick)]
+    assert epsilons[0] == epsilons[1]
