@@ -97,7 +97,7 @@ def by_unit(parts: Sequence[npt.NDArray[Any]], units: IndexArray | None) -> Floa
 
 
 def deciding(named: Outcomes, outcomes: Outcomes, units: IndexArray | None = None) -> OfWeights:
-    """Figures of what a decision finds and misses: the confusion as sums of weights, and shares of it.
+    """Figures of what a decision finds and misses: shares of the confusion, which is sums of weights.
 
     Parameters
     ----------
@@ -120,10 +120,6 @@ def deciding(named: Outcomes, outcomes: Outcomes, units: IndexArray | None = Non
             "specificity": specificity,
             "ppv": _share(tp, fp),
             "npv": _share(tn, fn),
-            "true_positives": tp,
-            "false_positives": fp,
-            "false_negatives": fn,
-            "true_negatives": tn,
         }
 
     return of
@@ -338,10 +334,9 @@ def _count(drawn, times):  # type: ignore[no-untyped-def]
             times[b, one] += 1
 
 
-def interval(values: Floats, level: float = LEVEL) -> tuple[float, float] | None:
+def interval(values: Floats, level: float = LEVEL) -> list[float] | None:
     """Return the interval between percentiles of a figure of resamples [n]; None where most of them have none."""
     known = values[np.isfinite(values)]
     if 2 * len(known) <= len(values):
         return None
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return [float(end) for end in np.quantile(known, [(1 - level) / 2, (1 + level) / 2])]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, ndtri
@@ -212,7 +212,7 @@ _SAID = ("auroc", "average_precision", "brier", "calibration_intercept", "calibr
 
 
 def in_words(found: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Return the most telling of figures as plain data (`as_dict`) in a line, with intervals."""
+    """Return the most telling of figures as plain data (`Measured._asdict`) in a line, with intervals."""
     parts = []
     for name in _SAID:
         value, low, high = (found[name][end] for end in Measured._fields)
@@ -222,8 +222,3 @@ def in_words(found: Mapping[str, Mapping[str, float | None]]) -> str:
             known = "unknown" if value is None else said(name, value)
             parts.append(f"{LABELS[name].words} {known} ({said(name, (low, high))}{beside})")
     return ", ".join(parts) or "too few examples, or too much noise for them"
-
-
-def as_dict(found: Mapping[str, Measured]) -> dict[str, Any]:
-    """Return figures as plain data: value, low and high by name."""
-    return {name: one._asdict() for name, one in found.items()}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gossamer.errors import DataError
 from gossamer.files import MOST_RECORDS, as_written, read_text
-from gossamer.objectives.noisy_figures import as_dict, in_words, nearest, noisy_figures
+from gossamer.objectives.noisy_figures import in_words, nearest, noisy_figures
 from gossamer.objectives.score_histogram import BINS, SIZE, ScoreCounts, edges, middle
 
 FILE = "evaluation.json"
@@ -118,7 +118,8 @@ class ReleasedScores:
         """
 
         def figures(counts: Sequence[ScoreCounts]) -> dict[str, Any]:
-            return as_dict(noisy_figures(reduce(add, counts), threshold, self.prevalence))
+            found = noisy_figures(reduce(add, counts), threshold, self.prevalence)
+            return {name: one._asdict() for name, one in found.items()}
 
         grouped = zip(self.groups, zip(*self.counts.values(), strict=True))  # of none, where a sum is not opened
         groups = {name: figures(of) for name, of in grouped if name}

@@ -136,14 +136,6 @@ class ScoreCounts:
         sums = np.asarray(released, np.float64).reshape(2, -1)
         return cls(sums @ _matrix() @ unit_covariance(), deviation**2, rows, around)
 
-    @classmethod
-    def exact(
-        cls, scores: npt.NDArray[np.floating[Any]], outcomes: npt.NDArray[Any], around: float | None = None
-    ) -> Self:
-        """Return the counts of rows, without noise."""
-        found = np.bincount(cells(scores, outcomes, around), minlength=2 * BINS)
-        return cls(found.astype(np.float64).reshape(2, BINS), 0.0, len(outcomes), around)
-
     def __add__(self, other: ScoreCounts) -> ScoreCounts:
         """Counts of the rows of both, on one grid, whose noise is independent."""
         variance, rows = self.variance + other.variance, self.rows + other.rows

@@ -289,15 +289,15 @@ def _estimates(
     kinds = []
     for kind, (value, constant) in enumerate(zip(values, constants)):
         kinds.append(found := dict[str, dict[str, Any]]())
-        for name in (name for name in value if name not in _COUNTS):
+        for name in value:
             here, there = (
                 np.concatenate([np.zeros(0), *(pair[which][kind][name] for pair in drawn)]) for which in (0, 1)
             )
             found[name] = {
                 "value": _finite(value[name]),
-                "interval": _ends(here),
+                "interval": interval(here),
                 "constant": _finite(constant[name]),
-                **({"gain": _ends(GAINS[name] * (here - there))} if name in GAINS else {}),
+                **({"gain": interval(GAINS[name] * (here - there))} if name in GAINS else {}),
             }
     return kinds
 
@@ -351,14 +351,6 @@ def _counts(units: npt.NDArray[np.int64], named: Outcomes, true: Outcomes) -> di
         **dict(zip(("sensitivity", "specificity", "ppv", "npv"), (ill, well, *said))),
         "auroc": min(ill, well, everybody // 2),
     }
-
-
-def _ends(values: Floats) -> list[float] | None:
-    found = interval(values)
-    return None if found is None else [*found]
-
-
-_COUNTS = {f"{right}_{named}" for right in ("true", "false") for named in ("positives", "negatives")}
 
 
 def _finite(value: Floats) -> float | None:

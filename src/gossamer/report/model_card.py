@@ -139,8 +139,8 @@ def _value(value: bool | float | str, since: str | None) -> str:
 def _scores(record: RunRecord, public: bool) -> Iterator[str]:
     """Return how well the model does beside a constant, after what must be known first."""
     if (released := private_evaluation([record], public)) is not None:
-        (rows,) = released.values["tables"].values()
-        what = "the sum of all parties' histograms" if released.values["together"] else "histograms of each party"
+        ((rows,), (told,)) = (released.values[key].values() for key in ("tables", "told"))
+        what = "the sum of all parties' histograms" if told.get("together") else "histograms of each party"
         yield f"Of {what}, released once; intervals (95 %) hold the noise:\n"
         yield from _table([*rows[0]], ([*row.values()] for row in rows))
         yield ""

@@ -181,9 +181,7 @@ def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSectio
         for name, one in found.items()
     }
     epsilons = {name: None if one["epsilon"] is None else rounded_up(one["epsilon"]) for name, one in found.items()}
-    missing = {name: one["missing"] for name, one in found.items() if one.get("missing")}
-    together = [name for name, one in found.items() if one.get("together")]
-    values = {"tables": tables, "noise": epsilons, "missing": missing, "together": together}
+    values = {"tables": tables, "noise": epsilons, "told": found}
     return PageSection("evaluation", "Private evaluation", (), "evaluation.html", values)
 
 

@@ -99,7 +99,7 @@ def test_rows_of_one_class_are_said_to_be(place: Path, tmp_path: Path, capsys: p
         (["--threshold", "1.5"], "argument --threshold"),
         (["--by", "region"], "no column 'region'; its columns are age, ward, ill"),
         (["--cost", "false=1"], "cost: expected false_negative or false_positive, found 'false'; correct it"),
-        (["--cost", "false_negative=much"], "--cost: expected a number, such as false_negative=10, found"),
+        (["--cost", "false_negative=much"], "cost: expected numbers above 0, found 'much'; correct it"),
         (["--by", "ward", "--least-rows", "401"], "by: expected at least 401 in a group, found 400 in all of 'ward'"),
         (["--by", "age"], "by: expected a column of at most 50 groups, found"),
     ],

@@ -30,6 +30,12 @@ PARTIES, ROWS = 5, 4000
 CHANCES = expit(scores_of(None))
 
 
+def counted(scores: np.ndarray, outcomes: np.ndarray, around: float | None = None) -> ScoreCounts:
+    """Counts of rows, without noise."""
+    counts = np.bincount(cells(scores, outcomes, around), minlength=2 * BINS)
+    return ScoreCounts(counts.astype(float).reshape(2, BINS), 0.0, len(outcomes), around)
+
+
 def drawn(prevalence: float, spread: float, rng: np.random.Generator, rows: int = ROWS) -> tuple[np.ndarray, ...]:
     """Scores of a calibrated model, and outcomes."""
     scores = rng.normal(size=rows) * spread + logit(prevalence)
@@ -58,7 +64,7 @@ def test_any_score_has_a_cell_also_one_that_is_no_number() -> None:
 
 def test_without_noise_the_counts_are_those_of_the_rows() -> None:
     scores, outcomes = drawn(0.2, 1.5, np.random.default_rng(1))
-    exact, again = ScoreCounts.exact(scores, outcomes), ScoreCounts.of(measured(cells(scores, outcomes)), 0.0, ROWS)
+    exact, again = counted(scores, outcomes), ScoreCounts.of(measured(cells(scores, outcomes)), 0.0, ROWS)
     np.testing.assert_allclose(again.counts, exact.counts, atol=1e-8)
     np.testing.assert_allclose((again + exact).counts, 2 * exact.counts, atol=1e-8)
 
@@ -76,7 +82,7 @@ def test_counts_have_the_covariance_that_least_squares_has() -> None:
 def test_figures_of_exact_counts_are_those_of_the_rows_but_for_the_bins() -> None:
     """Scores of a bin are taken for equal, which costs little: 0.003 here."""
     scores, outcomes = drawn(0.3, 1.5, np.random.default_rng(3), 200_000)
-    found = noisy_figures(ScoreCounts.exact(scores, outcomes), 0.4)
+    found = noisy_figures(counted(scores, outcomes), 0.4)
     likely = expit(scores)
     assert found["auroc"].value == pytest.approx(roc_auc_score(outcomes, scores), abs=0.003)
     assert found["average_precision"].value == pytest.approx(average_precision_score(outcomes, scores), abs=0.003)
@@ -95,9 +101,7 @@ def test_scores_close_together_or_far_out_are_told_apart_around_the_declared_pre
     scores = rng.normal(size=400_000) * spread + logit(prevalence)
     outcomes = rng.random(400_000) < expit(logit(prevalence) + slope * (scores - logit(prevalence)))
     exact = roc_auc_score(outcomes, scores)
-    near, far = (
-        noisy_figures(ScoreCounts.exact(scores, outcomes, middle(share)))["auroc"].value for share in (prevalence, None)
-    )
+    near, far = (noisy_figures(counted(scores, outcomes, middle(share)))["auroc"].value for share in (prevalence, None))
     assert near == pytest.approx(exact, abs=0.005)
     assert far is not None
     assert abs(far - exact) > 0.02
@@ -106,7 +110,7 @@ def test_scores_close_together_or_far_out_are_told_apart_around_the_declared_pre
 def test_figures_are_the_same_wherever_the_grid_is_but_for_its_bins() -> None:
     """Each is about scores and not about numbers of bins: what the grid is moved by is put back."""
     scores, outcomes = drawn(0.3, 1.0, np.random.default_rng(9), 200_000)
-    found = [noisy_figures(ScoreCounts.exact(scores, outcomes, middle(share))) for share in (None, 0.3, 0.1)]
+    found = [noisy_figures(counted(scores, outcomes, middle(share))) for share in (None, 0.3, 0.1)]
     for name in ("auroc", "average_precision", "brier", "mean_predicted", "calibration_intercept", "calibration_slope"):
         for other in found[1:]:
             expected = pytest.approx(found[0][name].value, abs=0.03 if "calibration" in name else 0.01)
@@ -122,7 +126,7 @@ def test_at_a_threshold_that_is_taken_to_where_two_bins_meet_nothing_is_lost_to_
     scores, outcomes = drawn(0.08, 1.5, np.random.default_rng(10), 20_000)
     at = nearest(threshold, middle(prevalence))
     assert abs(at - threshold) < {0.0: 0.01, 0.03: 0.004, 0.1: 0.012, 0.5: 0.07, 1.0: 0.1}[threshold]
-    found = noisy_figures(ScoreCounts.exact(scores, outcomes, middle(prevalence)), threshold)
+    found = noisy_figures(counted(scores, outcomes, middle(prevalence)), threshold)
     tn, fp, fn, tp = confusion_matrix(outcomes, expit(scores) >= at).ravel().tolist()
     expected = {"sensitivity": tp / (tp + fn), "specificity": tn / (tn + fp), "npv": tn / (tn + fn)}
     expected |= {"true_positives": tp / 20_000, "false_positives": fp / 20_000}
@@ -134,7 +138,7 @@ def test_at_a_threshold_that_is_taken_to_where_two_bins_meet_nothing_is_lost_to_
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, math.nan, "a half"])
 def test_a_threshold_that_is_no_probability_is_refused(threshold: Any) -> None:
     with pytest.raises(CallerError, match="threshold: expected one from 0 to 1, found"):
-        noisy_figures(ScoreCounts.exact(np.zeros(20), np.zeros(20)), threshold)
+        noisy_figures(counted(np.zeros(20), np.zeros(20)), threshold)
 
 
 @pytest.mark.parametrize(("rows", "told"), [(9, False), (9.9, False), (10, True)])
@@ -160,10 +164,10 @@ def test_what_is_public_alone_decides_whether_figures_are_shown() -> None:
 
 
 def test_an_outcome_that_nobody_has_has_no_ranks_and_any_area_is_possible() -> None:
-    found = noisy_figures(ScoreCounts.exact(np.linspace(-3, 3, 300), np.zeros(300)))
+    found = noisy_figures(counted(np.linspace(-3, 3, 300), np.zeros(300)))
     assert found["auroc"] == found["average_precision"] == found["sensitivity"] == Measured(None, 0.0, 1.0)
     assert found["prevalence"].value == 0
-    assert noisy_figures(ScoreCounts.exact(np.zeros(0), np.zeros(0)))["auroc"] == Measured()
+    assert noisy_figures(counted(np.zeros(0), np.zeros(0)))["auroc"] == Measured()
 
 
 def test_noise_that_puts_a_figure_out_of_its_range_leaves_no_point_as_an_interval() -> None:
@@ -206,7 +210,7 @@ def test_intervals_cover_what_they_are_about_also_of_few_rows(
     """
     rng, seeds = np.random.default_rng(6), examples(1000)
     slack = 0.01 if seeds == 1000 else 0.05
-    truth = noisy_figures(ScoreCounts.exact(*drawn(prevalence, spread, rng, 4_000_000)), prevalence)
+    truth = noisy_figures(counted(*drawn(prevalence, spread, rng, 4_000_000)), prevalence)
     hits: dict[str, list[bool]] = {}
     for _ in range(seeds):
         for name, one in noisy_figures(noisy(*drawn(prevalence, spread, rng, rows), rng, parties), prevalence).items():
@@ -230,9 +234,9 @@ def test_at_epsilon_a_half_the_area_and_the_intercept_are_near_the_exact_ones() 
     rng, errors = np.random.default_rng(7), []
     for _ in range(100):
         scores, outcomes = drawn(0.5, 1.0, rng)
-        exact, found = noisy_figures(ScoreCounts.exact(scores, outcomes)), noisy_figures(noisy(scores, outcomes, rng))
+        exact, found = noisy_figures(counted(scores, outcomes)), noisy_figures(noisy(scores, outcomes, rng))
         errors.append([found[n].value - exact[n].value for n in ("auroc", "calibration_intercept")])  # type: ignore[operator]
-    zero, one = ScoreCounts.exact(*drawn(0.5, 1.0, rng, 1_000_000)).counts * ROWS / 1e6
+    zero, one = counted(*drawn(0.5, 1.0, rng, 1_000_000)).counts * ROWS / 1e6
     below, over = (np.cumsum(zero) - zero / 2) / zero.sum(), 1 - (np.cumsum(one) - one / 2) / one.sum()
     area = float(one @ below / one.sum())
     weight = float((zero + one) @ (CHANCES * (1 - CHANCES)))

@@ -30,7 +30,7 @@ def drawn(rows: int, slope: float, intercept: float, seed: int = 0) -> tuple[np.
 def test_both_numbers_are_those_of_logistic_regression_on_the_log_odds(slope: float, intercept: float) -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     scores, outcomes = drawn(20_000, slope, intercept)
-    found = Recalibration.of(ScoreCounts.exact(scores, outcomes))
+    found = Recalibration.of(ScoreCounts.of(measured(cells(scores, outcomes)), 0.0, len(scores)))
     binned = scores_of(None)[cells(scores, np.zeros(len(scores))) % BINS]
     reference = linear_model.LogisticRegression(C=np.inf, tol=1e-10).fit(binned[:, None], outcomes)
     assert found.slope == pytest.approx(reference.coef_[0, 0], rel=1e-5)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from gossamer.cli.printing import answered, in_blocks, say, table, warn, wrapped
-from gossamer.errors import CallerError, counted, shortened
+from gossamer.data.table import is_number
+from gossamer.errors import CallerError, counted
 from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.objectives.released_scores import FILE as RELEASED
@@ -136,18 +137,10 @@ def _trained_on(results: Path, data: Path) -> bool:
         return False
 
 
-def _costs(texts: Sequence[str]) -> dict[str, float]:
-    """Costs by what they are of."""
-    found = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            raise CallerError(
-                f"--cost: expected a number, such as false_negative=10, found {shortened(text)}; give one"
-            ) from None
-    return found
+def _costs(texts: Sequence[str]) -> dict[str, Any]:
+    """Costs by what they are of; what is no number is refused with those that are out of range."""
+    pairs = (text.partition("=")[::2] for text in texts)
+    return {name.strip(): float(value) if is_number(value) else value for name, value in pairs}
 
 
 def export_command(options: argparse.Namespace) -> int:
