@@ -102,9 +102,7 @@ def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], pu
     metrics = [{} if public else summary.get("metrics") or {} for summary in summaries]
     held = {name: said for name, said in words.items() if any(one.get(name) is not None for one in metrics)}
     form = {name: share if name.endswith(("accuracy", "sensitivity", "specificity")) else decimal for name in held}
-    return [{said: form[name](one.get(name)) for name, said in held.items()} for one in metrics] or [{}] * len(
-        summaries
-    )
+    return [{said: form[name](one.get(name)) for name, said in held.items()} for one in metrics]
 
 
 def _row(record: RunRecord, public: bool, scores: Mapping[str, str]) -> dict[str, str]:
