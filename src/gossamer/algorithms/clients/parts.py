@@ -75,6 +75,7 @@ def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
 def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:
     """The clients by name; ``makes`` says what they push."""
     trainings = {name: settings.query(context.shard_sizes[name]) for name in context.names}
+    nodes: Mapping[str, ClientNode]
     if settings.stepwise:
         nodes = {name: SteppingClient(name, context, training, makes) for name, training in trainings.items()}
     else:
@@ -85,7 +86,7 @@ def clients(settings: ClientSettings, context: Context, makes: Pushed = update_i
         }
     for node in nodes.values():
         node.packing = settings.compression
-    return {**nodes}
+    return dict(nodes)
 
 
 def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> Asks:
