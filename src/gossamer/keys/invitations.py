@@ -38,7 +38,7 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,8 +60,9 @@ AGENT = "agent"
 """Role of a party in a federated unit, whose server hears what is raw."""
 
 _PURPOSE = "invitation"
-_KEYS = {"format", "run", "broker", "invited", "members", "spec", "spec_sha256", "issued", "expires", "organiser"}
-_WHEEL, _OVERVIEW = "wheel_sha256", "overview"
+_TERMS = ("run", "broker", "invited", "members", "spec", "spec_sha256", "issued", "expires", "organiser")
+_MORE = ("wheel_sha256", "overview")
+_MEMBER, _OF_SOME = ("name", "role", "key"), ("unit", "examples")
 WATCHER = "overview"
 """Name, and role, of whoever watches a federation."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # a level of an MQTT topic, and a file's name
@@ -127,7 +128,7 @@ class Invitation:
         differ.
     organiser : PublicKey
         Party who signed.
-    wheel : str, optional
+    wheel_sha256 : str, optional
         SHA-256 of the file that the organiser has everybody install, in hexadecimal digits.
     overview : PublicKey, optional
         Key of whoever may see how all parties are: the organiser, and those to whom the private half was given.
@@ -143,12 +144,12 @@ class Invitation:
     issued: datetime
     expires: datetime
     organiser: PublicKey
-    wheel: str | None = None
+    wheel_sha256: str | None = None
     overview: PublicKey | None = None
     written: bytes = field(default=b"", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check(self.wheel, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
+        _check(self.wheel_sha256, "[0-9a-f]{64}", "the wheel's hash in 64 hexadecimal digits")
         _check(self.run, "[0-9a-f]{32}", "a run of 32 hexadecimal digits")
         with failing_as(InvitationError, "", of=SpecError):
             kind_of(self.broker)
@@ -323,7 +324,7 @@ def parse_signed(content: bytes, organisers: Collection[str] | None = None) -> I
         As `parse_invitation`, but for whose key it is for and when it expires.
     """
     document = _document(content)
-    signer = _key(document, "organiser")
+    signer = _key("organiser", document["organiser"])
     if organisers is not None and signer.fingerprint not in map(_plain, organisers):
         raise InvitationError(
             f"expected the organiser with fingerprint {' or '.join(organisers)}, found {signer.fingerprint}; "
@@ -331,7 +332,7 @@ def parse_signed(content: bytes, organisers: Collection[str] | None = None) -> I
         )
     if not signer.signed(_signature(document), _PURPOSE, _content(document)):
         raise InvitationError("it was changed after the organiser signed it; ask for it again")
-    return _invitation(document, signer, content)
+    return _invitation(document, content)
 
 
 def content_of(path: Path) -> bytes:
@@ -348,32 +349,24 @@ def content_of(path: Path) -> bytes:
 
 
 def _write(invitation: Invitation, organiser: Identity) -> str:
-    document: dict[str, Any] = {
-        "format": str(FORMAT),
-        "run": invitation.run,
-        "broker": invitation.broker,
-        "invited": invitation.invited,
-        "members": [
-            {"name": m.name, "role": m.role}
-            | ({} if m.unit is None else {"unit": m.unit})
-            | ({} if m.examples is None else {"examples": str(m.examples)})
-            | {"key": str(m.key)}
-            for m in invitation.members
-        ],
-        "spec": invitation.spec,
-        "spec_sha256": invitation.spec_sha256,
-        "issued": invitation.issued.astimezone(UTC).isoformat(timespec="seconds"),
-        "expires": invitation.expires.astimezone(UTC).isoformat(timespec="seconds"),
-        "organiser": str(invitation.organiser),
-        **({} if invitation.wheel is None else {_WHEEL: invitation.wheel}),
-        **({} if invitation.overview is None else {_OVERVIEW: str(invitation.overview)}),
-    }
+    document = {"format": str(FORMAT), **_texts(invitation, *_TERMS, *_MORE)}
     signature = organiser.sign(_PURPOSE, _content(document))
     document["signature"] = base64.b64encode(signature).decode()
     text = f"# An invitation to a run. Whoever changes what it says breaks its signature.\n{dump_texts(document)}"
     if len(text.encode()) > LARGEST:
         raise InvitationError(f"expected an invitation of at most {LARGEST} bytes, found more; shorten the spec")
     return text
+
+
+def _texts(of: Invitation | Member, *names: str) -> dict[str, Any]:
+    """What there is of these attributes, as a file has them."""
+    return {name: _written(value) for name in names if (value := getattr(of, name)) is not None}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_texts(member, *_MEMBER[:2], *_OF_SOME, *_MEMBER[2:]) for member in value]
+    return value.astimezone(UTC).isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
 
 
 def _content(document: Mapping[str, Any]) -> bytes:
@@ -391,51 +384,51 @@ def _document(content: bytes) -> dict[str, Any]:
         document = None
     if not isinstance(document, dict) or "format" not in document:
         raise InvitationError("expected an invitation in YAML, found something else; was it damaged on its way?")
-    found = _text(document, "format")
+    found = _text("format", document["format"])
     if not re.fullmatch("[1-9][0-9]{0,5}", found) or int(found) > FORMAT:
         raise InvitationError(
             f"it is of format {found[:80]}, and this version of gossamer reads format {FORMAT}; update gossamer"
         )
-    if different := (set(document) - {_WHEEL, _OVERVIEW}) ^ (_KEYS | {"signature"}):
+    if different := (set(document) - {*_MORE}) ^ {"format", *_TERMS, "signature"}:
         shown = ", ".join(sorted(different))[:200]
         raise InvitationError(f"expected the keys of an invitation, and these are missing or too many: {shown}")
     return document
 
 
-def _invitation(document: Mapping[str, Any], signer: PublicKey, content: bytes) -> Invitation:
-    members = document["members"]
-    if not isinstance(members, list):
-        raise InvitationError("expected a list of members")
-    run, broker, invited, spec = (_text(document, key) for key in ("run", "broker", "invited", "spec"))
-    everyone, times = tuple(map(_member, members)), (_time(document, "issued"), _time(document, "expires"))
-    wheel = _text(document, _WHEEL) if _WHEEL in document else None
-    overview = _key(document, _OVERVIEW) if _OVERVIEW in document else None
-    invitation = Invitation(run, broker, invited, everyone, spec, *times, signer, wheel, overview, content)
-    if invitation.spec_sha256 != _text(document, "spec_sha256"):
+def _invitation(document: Mapping[str, Any], content: bytes) -> Invitation:
+    found = {key: value for key, value in _values(document).items() if key not in ("format", "signature")}
+    digest, invitation = found.pop("spec_sha256"), Invitation(**found, written=content)
+    if invitation.spec_sha256 != digest:
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")
     return invitation
 
 
-def _member(entry: Any) -> Member:
-    needed, more = {"name", "role", "key"}, {"unit", "examples"}
-    if not isinstance(entry, dict) or not needed <= set(entry) <= needed | more:
-        raise InvitationError("expected each member to have name, role and key, and an agent a unit")
-    unit, examples = (_text(entry, key) if key in entry else None for key in ("unit", "examples"))
-    _check(examples, "[1-9][0-9]{0,12}", "a member's examples to be a number from 1")
-    number = None if examples is None else int(examples)
-    return Member(_text(entry, "name"), _text(entry, "role"), _key(entry, "key"), unit, number)
+def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: (_KINDS[key] if key in _KINDS else _text)(key, value) for key, value in entry.items()}
 
 
-def _text(mapping: Mapping[str, Any], key: str) -> str:
-    value = mapping.get(key)
+def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvitationError(f"expected {key} to be a text")
     return value
 
 
-def _time(document: Mapping[str, Any], key: str) -> datetime:
+def _members(key: str, value: Any) -> tuple[Member, ...]:
+    if not isinstance(value, list):
+        raise InvitationError("expected a list of members")
+    if not all(isinstance(one, dict) and {*_MEMBER} <= set(one) <= {*_MEMBER, *_OF_SOME} for one in value):
+        raise InvitationError("expected each member to have name, role and key, and an agent a unit")
+    return tuple(Member(**_values(entry)) for entry in value)
+
+
+def _number(key: str, value: Any) -> int:
+    _check(_text(key, value), "[1-9][0-9]{0,12}", "a member's examples to be a number from 1")
+    return int(value)
+
+
+def _time(key: str, value: Any) -> datetime:
     try:
-        time = datetime.fromisoformat(_text(document, key))
+        time = datetime.fromisoformat(_text(key, value))
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
@@ -443,18 +436,27 @@ def _time(document: Mapping[str, Any], key: str) -> datetime:
     return time
 
 
-def _signature(document: Mapping[str, Any]) -> bytes:
+def _key(key: str, value: Any) -> PublicKey:
     try:
-        return base64.b64decode(_text(document, "signature"), validate=True)
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def _key(mapping: Mapping[str, Any], key: str) -> PublicKey:
-    try:
-        return PublicKey.parse(_text(mapping, key))
+        return PublicKey.parse(_text(key, value))
     except IdentityError as error:
         raise InvitationError(str(error)) from None
+
+
+_KINDS: Mapping[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("issued", "expires"), _time),
+    **dict.fromkeys(("key", "organiser", "overview"), _key),
+    "members": _members,
+    "examples": _number,
+}
+"""What is more than a text, by its key."""
+
+
+def _signature(document: Mapping[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(_text("signature", document["signature"]), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def _plain(fingerprint: str) -> str:

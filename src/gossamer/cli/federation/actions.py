@@ -195,7 +195,7 @@ def describe(agreed: Agreed) -> str:
         f"  broker     {invitation.broker}{'' if has_tls(invitation.broker) or not served else ' (no TLS)'}\n"
         f"  valid      {invitation.issued:%Y-%m-%d} to {invitation.expires:%Y-%m-%d %H:%M} UTC\n"
         f"  organiser  {invitation.organiser.fingerprint}\n"
-        f"{_wheel(invitation.wheel)}"
+        f"{_wheel(invitation.wheel_sha256)}"
         f"  plan       {plan}\n\n"
         f"{node_table(('party', 'role', 'examples', 'releases', 'epsilon planned', 'fingerprint'), rows)}"
         f"{below(plan.words)}\n\n"
@@ -234,7 +234,7 @@ def document(agreed: Agreed) -> dict[str, Any]:
         "issued": invitation.issued.isoformat(),
         "expires": invitation.expires.isoformat(),
         "organiser": invitation.organiser.fingerprint,
-        **({} if invitation.wheel is None else {"wheel_sha256": invitation.wheel}),
+        **({} if invitation.wheel_sha256 is None else {"wheel_sha256": invitation.wheel_sha256}),
         "members": [_entry(member, agreed) for member in invitation.members],
         "guarantee": guarantee.as_dict(),
         **({"guarantees": others} if others else {}),

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.federation_spec import (
@@ -37,7 +37,7 @@ from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, further_run, invite, parse_signed, read_signed
 from gossamer.keys.orders import REMOVE, STOP, Order, Orders
 from gossamer.keys.private_files import read_private
-from gossamer.runtimes.mqtt.broker import access_list, host_and_port
+from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
 
 VALID = timedelta(days=90)
@@ -267,7 +267,7 @@ def draft_run(
     members, issued = roster(experiment, parties, keys), datetime.now(UTC)
     if too_long := [one.name for one in members if len(papers.known_as(one.name, name)) > _LONGEST]:
         raise SpecError(f"{too_long[0]} and {name} are too long together for a certificate; choose a shorter name")
-    of_founding = further_run(first.run, name, text, members), first.wheel, first.overview
+    of_founding = further_run(first.run, name, text, members), first.wheel_sha256, first.overview
     invitations = invite(signer, first.broker, members, text, issued + valid, issued, *of_founding)
     authority, certificate = _kept(folder, first)
     files = _start(spec, beside, experiment, f"{place}{papers.START}")
@@ -354,7 +354,7 @@ def draft_again(
     issued = max(datetime.now(UTC), before.issued + _MOMENT)
     watcher = Identity.generate() if before.overview is None else None  # founded before there was any
     watches = before.overview if watcher is None else watcher.public_key
-    times, same = (issued + valid, issued), (before.run, before.wheel)
+    times, same = (issued + valid, issued), (before.run, before.wheel_sha256)
     invitations = invite(signer, before.broker, members, spec, *times, *same, watches)
     authority, certificate = _kept(folder, before)
     # Only a broker that has no room for those who join gets another configuration: it may have been edited by hand.
@@ -475,8 +475,7 @@ FEDERATIONS = "federations"
 PARTIES = "parties"
 
 
-@dataclass(frozen=True)
-class SharedBroker:
+class SharedBroker(NamedTuple):
     """A shared broker's papers.
 
     Attributes
@@ -491,7 +490,7 @@ class SharedBroker:
 
     federations: tuple[Invitation, ...]
     issued: tuple[Invitation, ...]
-    files: papers.Files = field(repr=False)
+    files: papers.Files
 
     def write(self, folder: Path) -> None:
         """Write everything; keys must be new there, and all else is replaced."""
@@ -521,25 +520,14 @@ def share(folders: Iterable[Path], out: Path, place: Path | None = None) -> Shar
         If a folder is no federation's, or they cannot share one broker.
     """
     papers.check_empty(out, "a new broker, or give this one to --join")
-    new = _read_all(folders)
-    if not new:
-        raise CallerError("expected the folder of a federation, found none; name those that the broker is to serve")
-    url = _one_broker(new.values())
-    authority = Authority("gossamer broker")
-    place = place or out / papers.BROKER
+    authority, place = Authority("gossamer broker"), place or out / papers.BROKER
     if not str(place.absolute()).isprintable():
         raise CallerError(f"{str(place)!r}: expected a path that mosquitto.conf can hold, of printable letters")
-    broker = authority.server("broker", [host_and_port(url)[0]])
-    members = sum(len(one.members) for one in new.values())
-    files = {
-        papers.AUTHORITY_KEY: authority.key,
-        papers.AUTHORITY_CERTIFICATE: authority.certificate,
-        papers.BROKER_KEY: broker.key,
-        papers.BROKER_CERTIFICATE: broker.certificate,
-        f"{papers.BROKER}/ca.crt": authority.certificate,
-        **papers.configuration(url, members, place.absolute()),
-    }
-    return _shared(new, new, authority, files)
+    made = _serving(folders, out, authority)
+    url, members = made.federations[0].broker, sum(len(one.members) for one in made.federations)
+    files = {papers.AUTHORITY_KEY: authority.key, papers.AUTHORITY_CERTIFICATE: authority.certificate}
+    files |= papers.for_broker(url, authority, authority.until)
+    return made._replace(files={**made.files, **files, **papers.configuration(url, members, place.absolute())})
 
 
 def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
@@ -559,49 +547,31 @@ def join(folders: Iterable[Path], folder: Path) -> SharedBroker:
     CallerError
         If the folder is no shared broker's, or as `share`.
     """
-    authority, new = _authority(folder), _read_all(folders)
-    before = {one.run: one for one in map(read_signed, sorted((folder / FEDERATIONS).glob("*.yaml")))}
-    for run in new.keys() & before.keys():
-        _check_successor(before[run], new[run])
-    served = {**before, **new}
+    if not (folder / FEDERATIONS).is_dir():
+        raise CallerError(f"{folder}: no shared broker; name a folder that `federation broker --out` made")
+    return _serving(folders, folder, kept_authority(folder))
+
+
+def _serving(folders: Iterable[Path], hub: Path, authority: Authority) -> SharedBroker:
+    """Certificates for the parties of these federations, their records, and who may do what beside those before."""
+    served = {one.run: one for one in map(read_signed, sorted((hub / FEDERATIONS).glob("*.yaml")))}
+    new: dict[str, Invitation] = {}
+    for one in map(_read, folders):
+        _check_successor(served.get(one.run, one), one)
+        new[one.run] = served[one.run] = one
     if not served:  # and an access list of nobody would let everybody in
-        raise CallerError(f"{folder}: no federation is left in {FEDERATIONS}; stop the broker instead")
-    _one_broker(served.values())
-    return _shared(served, new, authority)
-
-
-def _shared(
-    served: Mapping[str, Invitation],
-    new: Mapping[str, Invitation],
-    authority: Authority,
-    files: papers.Files = MappingProxyType({}),
-) -> SharedBroker:
-    """The papers, with certificates for the parties of new federations, their records, and who may do what."""
-    found = dict(files)
-    for run, one in new.items():
-        for member in (*one.members, *one.watchers):
-            place = f"{papers_of(run)}/{member.name}/"
-            found |= papers.for_party(member.name, member.key, authority, one.expires, place, run)
-        found[f"{FEDERATIONS}/{run}.yaml"] = one.written
+        raise CallerError(f"{hub}: no federation is to be served; name the folder of one, or stop the broker")
+    _check_one_broker(served.values())
     lists = (
         access_list(run, papers.on_broker(one), partial(user_name, run=run)) for run, one in sorted(served.items())
     )
-    found[f"{papers.BROKER}/acl"] = "\n".join(lists).encode()
-    return SharedBroker(tuple(served.values()), tuple(new.values()), found)
-
-
-def _read_all(folders: Iterable[Path]) -> dict[str, Invitation]:
-    """An invitation of each federation, by its run."""
-    found: dict[str, Invitation] = {}
-    places: dict[str, Path] = {}
-    for folder in folders:
-        one = _read(folder)
-        if one.run in found:
-            raise CallerError(
-                f"{folder}: run {one.run} is that of {places[one.run]} as well; name each federation once"
-            )
-        found[one.run], places[one.run] = one, folder
-    return found
+    files = {f"{papers.BROKER}/acl": "\n".join(lists).encode()}
+    for run, one in new.items():
+        files[f"{FEDERATIONS}/{run}.yaml"] = one.written
+        for member in (*one.members, *one.watchers):
+            place = f"{papers_of(run)}/{member.name}/"
+            files |= papers.for_party(member.name, member.key, authority, one.expires, place, run)
+    return SharedBroker(tuple(served.values()), tuple(new.values()), files)
 
 
 def _read(folder: Path) -> Invitation:
@@ -622,12 +592,6 @@ def _read(folder: Path) -> Invitation:
     return invitation
 
 
-def _authority(folder: Path) -> Authority:
-    if not (folder / FEDERATIONS).is_dir():
-        raise CallerError(f"{folder}: no shared broker; name a folder that `federation broker --out` made")
-    return kept_authority(folder)
-
-
 def _check_successor(before: Invitation, after: Invitation) -> None:
     """Raise CallerError if an invitation is not by the organiser of the one that is known, or is older."""
     if after.organiser != before.organiser:
@@ -642,8 +606,8 @@ def _check_successor(before: Invitation, after: Invitation) -> None:
         )
 
 
-def _one_broker(served: Iterable[Invitation]) -> str:
-    """The broker's URL, which all must agree on."""
+def _check_one_broker(served: Iterable[Invitation]) -> None:
+    """Raise CallerError unless all go to one address."""
     brokers = {one.broker: one.run for one in served}
     if len(brokers) > 1:
         (one, _), (other, run) = list(brokers.items())[:2]
@@ -651,4 +615,3 @@ def _one_broker(served: Iterable[Invitation]) -> str:
             f"run {run} goes to {other}, and others to {one}; a shared broker has one address, so found the "
             "federations with the same --broker"
         )
-    return next(iter(brokers))

@@ -123,7 +123,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         if beside is not None:
             stack.enter_context(beside(folder))
         invited = fitting(options, invited, folder)
-        wanted, here = invited.agreed.invitation.wheel, installed_wheel()
+        wanted, here = invited.agreed.invitation.wheel_sha256, installed_wheel()
         if wanted not in (None, here):
             found = f"from that with sha256 {here}" if here else "from no such file"
             folder.warn(f"all are to install the wheel with sha256 {wanted}, and this installation is {found}")

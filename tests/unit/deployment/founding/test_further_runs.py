@@ -85,7 +85,7 @@ def test_its_papers_are_beside_those_of_the_first_run(folder: Path, capsys: pyte
     first, second = read_signed(folder / "federation.yaml"), read_signed(folder / "runs/2/federation.yaml")
     assert (said["name"], said["run"]) == ("2", second.run)
     assert second.run != first.run
-    same = ("broker", "members", "organiser", "overview", "wheel")
+    same = ("broker", "members", "organiser", "overview", "wheel_sha256")
     assert all(getattr(first, field) == getattr(second, field) for field in same)
     assert "updates_per_node: 12" in second.spec
     for name in PARTIES:

@@ -179,7 +179,7 @@ def test_a_federation_that_is_taken_out(tmp_path: Path, one: Founded, other: Fou
     join([], tmp_path / "hub").write(tmp_path / "hub")
     assert {user.partition(",OU=")[2] for user in access(tmp_path / "hub")} == {other.invitation.run}
     (tmp_path / "hub" / "federations" / f"{other.invitation.run}.yaml").unlink()
-    refused("no federation is left", lambda: join([], tmp_path / "hub"))
+    refused("no federation is to be served", lambda: join([], tmp_path / "hub"))
 
 
 def test_somebody_elses_invitation_to_a_run_that_is_served(tmp_path: Path, one: Founded, shared: SharedBroker) -> None:
@@ -202,19 +202,18 @@ def test_what_cannot_share_a_broker(tmp_path: Path, one: Founded) -> None:
     (tmp_path / "old.yaml").write_text(old["a"])
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("x")
-    run = one.invitation.run
     for folders, line in (
-        ([], "expected the folder of a federation, found none"),
+        ([], "hub: no federation is to be served; name the folder of one"),
         ([tmp_path / "empty"], "empty: no federation, for it has no federation.yaml; name a folder that"),
         ([tmp_path / "none"], "none: cannot read the invitation: No such file"),
         ([tmp_path / "text"], "text: expected an invitation in YAML"),
-        ([folder, folder], f"one: run {run} is that of .*one as well; name each federation once"),
-        ([folder, folder / "b" / "invitation.yaml"], f"invitation.yaml: run {run} is that of .*one as well"),
         ([folder, tmp_path / "elsewhere"], r"goes to mqtts://broker.example.org:8884, and others to .*:8883; a shared"),
         ([tmp_path / "plain"], "plain: mqtt://127.0.0.1:1883 has no TLS"),
         ([tmp_path / "old.yaml"], "old.yaml: it expired at 2026-01-02"),
     ):
         refused(line, lambda folders=folders: share(folders, out))  # type: ignore[misc]
+    twice = share([folder, folder / "b" / "invitation.yaml"], out)
+    assert [found.run for found in twice.federations] == [found.run for found in twice.issued] == [one.invitation.run]
     refused("one: exists and is not an empty folder; .* --join", lambda: share([folder], folder))
     refused("one: no shared broker; name a folder that `federation broker --out` made", lambda: join([folder], folder))
     refused("expected a path that mosquitto.conf can hold", lambda: share([folder], out, Path("/a\nuser root")))

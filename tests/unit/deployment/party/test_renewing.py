@@ -43,7 +43,7 @@ def again(before: Invitation, **changes: Any) -> bytes:
     """The same for the same party, a minute later, with what is changed."""
     new = replace(before, issued=before.issued + timedelta(minutes=1), **changes)
     signer = changes.pop("signer", ORGANISER)
-    texts = invite(signer, new.broker, new.members, new.spec, new.expires, new.issued, new.run, new.wheel)
+    texts = invite(signer, new.broker, new.members, new.spec, new.expires, new.issued, new.run, new.wheel_sha256)
     return texts[before.invited].encode()
 
 
@@ -275,13 +275,13 @@ class TestRunning:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str | None, said: str
     ) -> None:
         monkeypatch.setattr(party_module, "installed_wheel", lambda: here)
-        old = replace(self.server(), wheel="a" * 64)
+        old = replace(self.server(), wheel_sha256="a" * 64)
         log = self.run(tmp_path, monkeypatch, again(old), again(old))[1]
         assert f"all are to install the wheel with sha256 {'a' * 64}, and this installation is {said}" in log
 
     def test_the_organisers_wheel_is_no_news(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(party_module, "installed_wheel", lambda: "a" * 64)
-        old = replace(self.server(), wheel="a" * 64)
+        old = replace(self.server(), wheel_sha256="a" * 64)
         assert "wheel" not in self.run(tmp_path, monkeypatch, again(old), again(old))[1]
 
     def test_another_run_does_not_end_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
