@@ -404,7 +404,8 @@ def _invitation(document: Mapping[str, Any], content: bytes) -> Invitation:
 
 
 def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: (_KINDS[key] if key in _KINDS else _text)(key, value) for key, value in entry.items()}
+    usual: _Kind = _text
+    return {key: _KINDS.get(key, usual)(key, value) for key, value in entry.items()}
 
 
 def _text(key: str, value: Any) -> str:
@@ -443,7 +444,8 @@ def _key(key: str, value: Any) -> PublicKey:
         raise InvitationError(str(error)) from None
 
 
-_KINDS: Mapping[str, Callable[[str, Any], Any]] = {
+_Kind = Callable[[str, Any], Any]
+_KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("issued", "expires"), _time),
     **dict.fromkeys(("key", "organiser", "overview"), _key),
     "members": _members,
