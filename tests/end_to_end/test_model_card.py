@@ -12,6 +12,8 @@ import yaml
 
 import gossamer as gs
 from gossamer.cli.main import main
+from gossamer.report.model_card import model_card
+from gossamer.report.records import read_records
 
 SAID = {
     "purpose": "warn the ward",
@@ -234,3 +236,13 @@ def test_a_card_of_a_run_without_a_model_makes_no_folder(tmp_path: Path, capsys:
     assert main(["report", str(out), "--card", "--out", str(tmp_path / "new")]) == 2
     assert "expected a model, with model.json, found none" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_party_s_folder_has_a_card_too(tmp_path: Path) -> None:
+    """Its summary has no number of updates, which the other parties may have made as well."""
+    out = tmp_path / "out"
+    assert main(["run", str(spec(tmp_path)), "--out", str(out)]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    del summary["updates"]
+    (out / "summary.json").write_text(json.dumps(summary))
+    assert "# Model card: out" in model_card(read_records([out])[0])

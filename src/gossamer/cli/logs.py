@@ -248,7 +248,8 @@ def page_of(folders: Sequence[Path], public: bool = False, threshold: float | No
     parties = [folder for folder in folders if is_party(folder)]
     if len(folders) == 1 and (folders[0] / SWEEP).is_file():
         runs, means = read_sweep(folders[0])
-        page = page_of_runs(runs, public=public, before=() if public else (means,))
+        at = [replace(one, threshold=threshold) for one in runs]
+        page = page_of_runs(at, public=public, before=() if public else (means,))
     elif not parties:
         page = page_of_runs([replace(one, threshold=threshold) for one in read_records(folders)], public=public)
     elif len(parties) < len(folders):

@@ -110,7 +110,7 @@ def noisy_figures(counts: ScoreCounts, threshold: float = 0.5, prevalence: float
         return dict.fromkeys((*ratios, *_FITTED, "constant_brier"), Measured())
     found = {}
     for name, (part, whole, degree) in ratios.items():
-        value = float(np.clip(part @ x / (whole @ x), 0, 1)) if whole @ x > 0 else math.nan
+        value = float(np.clip(part @ x / (whole @ x), 0, 1)) if whole @ x > _NONE else math.nan
         found[name] = _measured(value, counts, partial(_of_ratio, part, whole), (0.0, 1.0), degree)
     best = fitted(counts)
     for name, (number, weights, ends) in _FITTED.items():
@@ -126,6 +126,7 @@ def fitted(counts: ScoreCounts) -> Floats:
 
 _ONE = np.repeat([0.0, 1.0], BINS)
 _ZERO, _ANY = 1 - _ONE, np.ones(2 * BINS)
+_NONE = 1e-3  # rows: none, but for rounding
 _REACH = float(ndtri((1 + LEVEL) / 2))
 _TRIED, _FINER = 201, 3  # values that are tried, and how often between the outer ones of those that are in
 

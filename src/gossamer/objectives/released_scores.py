@@ -100,7 +100,7 @@ class ReleasedScores:
         split = np.split(sums, len(self.groups))
         around = middle(self.prevalence)
         counts = [ScoreCounts.of(one, noise, rows / len(self.groups), around) for one in split]
-        return replace(self, counts={"all": counts}, expected=(), masked={})
+        return replace(self, counts={_SUM: counts}, expected=(), masked={})
 
     def summary(self, threshold: float = 0.5) -> dict[str, Any]:
         """Return figures of all together, of each party, and of each group.
@@ -197,7 +197,9 @@ class ReleasedScores:
             _finite([found["epsilon"] or 0, found["prevalence"] or 0])
             if sizes != {len(found["groups"])}:
                 raise ValueError
-            groups, expected = (tuple(map(str, found.get(name, ()))) for name in ("groups", "of"))
+            # Files of simulations name no parties that are expected: all are there, or their sum alone.
+            of = found.get("of", [name for name in counts if name != _SUM])
+            groups, expected = tuple(map(str, found["groups"])), tuple(map(str, of))
             run = str(found.get("run", ""))
             return cls(counts, groups, found["epsilon"], found["prevalence"], run, expected, masked, step)
 
@@ -223,6 +225,8 @@ class ReleasedScores:
         return replace(first, counts=ordered, masked=masked).opened()
 
 
+_SUM = "all"
+"""What the sum over parties is called in their place."""
 _FAR = 50.0
 """Deviations that no noise is off by, and masks that stay are, but by next to no chance."""
 

@@ -171,9 +171,10 @@ def _proved(record: RunRecord) -> Iterator[str]:
 def _made(record: RunRecord, card: Card, public: bool) -> str:
     name = card["objective"].get("module") or card["objective"].get("name") or "a module from memory"
     made = f"{name} by {record.summary['algorithm']}"
-    if public and record.secret_schedule:  # how many there were tells whom the server drew
+    updates = record.summary.get("updates")  # of a deployed party there is no number
+    if updates is None or (public and record.secret_schedule):  # how many there were tells whom the server drew
         return made
-    return f"{made}, {counted(int(record.summary['updates']), 'update', form=',')}"
+    return f"{made}, {counted(int(updates), 'update', form=',')}"
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

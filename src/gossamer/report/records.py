@@ -202,6 +202,8 @@ def _check_numbers(found: Mapping[str, Any], names: Sequence[str]) -> None:
 def _check_released(found: Mapping[str, Any]) -> None:
     """Raise as `read_summary` catches it unless these are figures that were released of held-out examples."""
     _check_numbers({"epsilon": found["epsilon"]}, ("epsilon",))
+    if not isinstance(found.get("threshold", 0.5), int | float) or not isinstance(found.get("missing", []), list):
+        raise TypeError
     for figures in (found["figures"], *found["parties"].values(), *found.get("groups", {}).values()):
         for one in figures.values():
             _check_numbers(one, ("value", "low", "high"))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gossamer.errors import counted
-from gossamer.objectives.released_scores import ReleasedScores
+from gossamer.errors import DataError, counted
+from gossamer.objectives.released_scores import FILE, ReleasedScores
 from gossamer.objectives.score_words import LABELS, said_first, shown, table_of, table_of_groups, within
 from gossamer.privacy.guarantees import rounded_up
 from gossamer.report.drawing import (
@@ -194,6 +194,8 @@ def _released(records: Sequence[RunRecord]) -> dict[str, Any]:
         own = ReleasedScores.read(record.path) if told else None
         if own is not None and (own.run or record.threshold is not None):
             parts.setdefault(f"run {own.run}" if own.run else record.name, []).append(own)
+        elif told and record.threshold is not None:
+            raise DataError(f"{record.path}: --threshold needs its {FILE}, found none; give the whole folder")
         elif told:
             found[record.name] = told
     at = next((record.threshold for record in records if record.threshold is not None), 0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,46 @@ def test_figures_at_another_threshold_are_made_of_the_histograms_that_are_there(
     one = found.summary(float(asked))["figures"]["sensitivity"]
     assert f"sensitivity at {told:.3g}" in page
     assert f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})" in page
+
+
+@pytest.mark.parametrize("changed", [{}, {"by": "federation"}])
+def test_the_file_says_what_the_run_said_and_whether_it_is_of_a_sum(changed: dict[str, Any], tmp_path: Path) -> None:
+    run(tmp_path / "out", evaluation={**SPEC["evaluation"], **changed})
+    found = ReleasedScores.read(tmp_path / "out")
+    assert found is not None
+    assert found.summary() == json.loads((tmp_path / "out" / "summary.json").read_text())["private_evaluation"]
+    assert main(["report", str(tmp_path / "out"), "--threshold", "0.1", "--card"]) == 0
+    page, card = ((tmp_path / "out" / name).read_text() for name in ("report.html", "model-card.md"))
+    (heading,) = re.findall(r"<h3 id=.evaluation-1.>(.*?)</h3>", page)
+    assert ("the sum of all parties" in heading) == ("the sum of all parties" in card) == bool(changed)
+    assert f"sensitivity at {found.summary(0.1)['threshold']:.3g}" in card
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")
+def test_a_sweep_has_its_runs_figures_at_the_threshold(table: Path, tmp_path: Path) -> None:
+    dataset = {**TABLE["dataset"], "path": str(table)}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**TABLE, "dataset": dataset}))
+    sweep = ["sweep", str(tmp_path / "spec.yaml"), "--grid", "budget.epsilon=3", "--seeds", "1"]
+    assert main([*sweep, "--out", str(tmp_path / "sweep")]) == 0
+    assert main(["report", str(tmp_path / "sweep"), "--threshold", "0.1"]) == 0
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert "sensitivity at 0.0998" in page  # (6/26)^1.5, of the odds at which bins meet, where none is declared
+    assert "sensitivity at 0.5" not in page
+
+
+def test_a_threshold_takes_the_file_and_a_summary_that_is_damaged_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    released = summary["private_evaluation"]
+    damaged = [released, released | {"threshold": "half"}, released | {"missing": 3}]
+    for number, one in enumerate(damaged):
+        (tmp_path / "summary.json").write_text(json.dumps({**summary, "private_evaluation": one}))
+        assert main(["report", str(tmp_path), *(["--threshold", "0.1"] if number == 0 else [])]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert ("evaluation.json" if number == 0 else "the results folder of a run") in error
+        assert not (tmp_path / "report.html").exists()
 
 
 @pytest.mark.parametrize(("threshold", "said"), [("1.5", "0 to 1"), ("half", "number"), ("0.1", "nothing")])

@@ -135,6 +135,16 @@ def test_at_a_threshold_that_is_taken_to_where_two_bins_meet_nothing_is_lost_to_
     assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-9)
 
 
+def test_where_nobody_is_named_there_is_no_value_of_those_who_are() -> None:
+    """Without noise, whose counts are whole but for the rounding of least squares."""
+    scores, outcomes = drawn(0.08, 0.5, np.random.default_rng(12), 2_000)
+    released = measured(cells(scores, outcomes, middle(0.08)))
+    for threshold in (0.5, 0.9):
+        found = noisy_figures(ScoreCounts.of(released, 0.0, 2_000, middle(0.08)), threshold)
+        assert found["ppv"] == Measured(None, 0.0, 1.0)
+        assert found["npv"].value == pytest.approx(1 - outcomes.mean())
+
+
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, math.nan, "a half"])
 def test_a_threshold_that_is_no_probability_is_refused(threshold: Any) -> None:
     with pytest.raises(CallerError, match="threshold: expected one from 0 to 1, found"):

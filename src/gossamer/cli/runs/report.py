@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,10 @@ def report_command(options: argparse.Namespace) -> int:
     if options.card and len(options.dir) > 1:
         raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
     # What has no model is refused before anything is written.
-    card = model_card(read_records(options.dir)[0], public=options.public) if options.card else None
+    card = None
+    if options.card:
+        (record,) = read_records(options.dir)
+        card = model_card(replace(record, threshold=options.threshold), public=options.public)
     if options.out is not None:
         page = drawn()  # what cannot be shown is refused before a folder is made for it
         with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another --out"):
