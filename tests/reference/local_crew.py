@@ -6,11 +6,11 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.runtimes.ray_shards import Crew, Maker, Seeds
+from gossamer.runtimes.ray_shards import Maker, RayShards, Seeds
 from gossamer.sides.sums import Inputs
 
 
-class Inline(Crew):
+class Inline(RayShards):
     """Shards in this process, one after the other; all that goes to one and comes from it is pickled, as between two.
 
     Attributes
@@ -22,7 +22,8 @@ class Inline(Crew):
     """
 
     def __init__(self, shards: int) -> None:
-        self.shards, self.asked = shards, 0
+        super().__init__(shards)
+        self.asked = 0
         self.own: list[dict[type, Any]] = []
 
     def start(self, maker: Maker, seeds: Seeds) -> None:

@@ -205,7 +205,11 @@ class Transport(ABC):
                 f"expected a datagram of at most {self.settings.largest_datagram} bytes, found {len(payload)}; "
                 f"raise largest_datagram at every node or lower the session's largest_frame"
             )
-        return self._hand_over(check_name(to, "node"), payload, len(payload) + ITEM_OVERHEAD)
+        size = len(payload) + ITEM_OVERHEAD
+        if self._waiting() + size > self.settings.most_outgoing:
+            self.counts["dropped_outgoing"] += 1
+            return False
+        return self._hand_over(check_name(to, "node"), payload, size)
 
     @abstractmethod
     def receive(self, timeout: float) -> Datagram | None:
@@ -228,9 +232,11 @@ class Transport(ABC):
     def reconnect(self, why: str) -> None:  # noqa: B027
         """Make the connection anew, where there is one: what is amiss may be of this one alone."""
 
-    @abstractmethod
     def flush(self, timeout: float) -> None:
         """Wait until the broker has all that was sent, at most so many seconds."""
+        until = time.monotonic() + timeout
+        while self.connected and self._waiting() and time.monotonic() < until:
+            time.sleep(0.01)
 
     def wake(self) -> None:
         """Have the `receive` that waits, or else the next one, return at once, and `open` give up; from any thread."""
@@ -259,7 +265,16 @@ class Transport(ABC):
     def _hand_over(self, to: str, payload: bytes, size: int) -> bool: ...
 
     @abstractmethod
+    def _waiting(self) -> int: ...
+
+    @abstractmethod
     def _complaint(self) -> str: ...
+
+    def _not_yet(self, what: str) -> None:
+        """Say why there is no connection yet: once, and not for every attempt."""
+        if self._said != self._reason:
+            self._said = self._reason
+            self._say(f"{what} yet ({self._reason}); goes on trying")
 
     def _fail(self, reason: str) -> None:
         """There will never be a connection."""

@@ -28,7 +28,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain, pairwise
@@ -162,44 +161,6 @@ Maker = Callable[[Seeds], Sequence[Any]]
 """Makes what computes for data sides, one object of a kind. It can be pickled, and knows no secret."""
 
 
-class Crew(ABC):
-    """A place for shards, which are asked together, wherever they are.
-
-    Attributes
-    ----------
-    shards : int
-        Number that each call is dealt out to.
-    """
-
-    shards: int
-
-    @abstractmethod
-    def start(self, maker: Maker, seeds: Seeds) -> None:
-        """Make the shards of a run.
-
-        Raises
-        ------
-        CallerError
-            If the place is not there.
-        """
-
-    @abstractmethod
-    def ask(self, kind: type, method: str, parts: Sequence[Sequence[Inputs]]) -> list[Sequence[Any]]:
-        """Call a method of what is of a ``kind``, on a shard for each of ``parts``; what they return, in order."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the shards."""
-
-    def compute(self, together: Any, asked: Sequence[Inputs]) -> list[Any]:
-        """Return what ``together``, a method that computes for data sides, would return."""
-        nobody: Any = None  # who asks, and who answers, stays here
-        bare = [one._replace(ticket=one.ticket._replace(side=None), together=nobody) for one in asked]
-        places = [number * len(bare) // self.shards for number in range(self.shards + 1)]
-        parts = [bare[first:last] for first, last in pairwise(places) if first < last]
-        return [*chain.from_iterable(self.ask(type(together.__self__), together.__name__, parts))]
-
-
 class _Actor:
     """A process with one shard, which computes with one thread."""
 
@@ -213,7 +174,7 @@ class _Actor:
         return getattr(self._own[kind], method)(asked)
 
 
-class RayShards(Crew):
+class RayShards:
     """Shards on Ray, for `gossamer.run`: an actor each.
 
     Parameters
@@ -226,6 +187,13 @@ class RayShards(Crew):
         self.shards = shards
 
     def start(self, maker: Maker, seeds: Seeds) -> None:
+        """Make the shards of a run.
+
+        Raises
+        ------
+        CallerError
+            If Ray does not start, or the cluster is not there.
+        """
         with ExitStack() as stack:
             self._ray = ray = stack.enter_context(connected(max(available_cores(), self.shards)))
             if cluster() is not None:
@@ -238,9 +206,19 @@ class RayShards(Crew):
             self._stack = stack.pop_all()
 
     def close(self) -> None:
+        """Let go of the shards."""
         self._stack.close()
 
+    def compute(self, together: Any, asked: Sequence[Inputs]) -> list[Any]:
+        """Return what ``together``, a method that computes for data sides, would return."""
+        nobody: Any = None  # who asks, and who answers, stays here
+        bare = [one._replace(ticket=one.ticket._replace(side=None), together=nobody) for one in asked]
+        places = [number * len(bare) // self.shards for number in range(self.shards + 1)]
+        parts = [bare[first:last] for first, last in pairwise(places) if first < last]
+        return [*chain.from_iterable(self.ask(type(together.__self__), together.__name__, parts))]
+
     def ask(self, kind: type, method: str, parts: Sequence[Sequence[Inputs]]) -> list[Sequence[Any]]:
+        """Call a method of what is of a ``kind``, on a shard for each of ``parts``; what they return, in order."""
         return self._found([one.call.remote(kind, method, part) for one, part in zip(self.actors, parts, strict=False)])
 
     def _found(self, asked: list[Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import LocalUpdates, Minibatches, Objective, Training
 from gossamer.privacy.tasks import ClippedUpdate, LocalQuery, LocalUpdate, Query, TrainingQuery
-from gossamer.sides.home import Home, Numbers, numbers_in
+from gossamer.sides.home import Home, Numbers, numbers_in, saturated
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import WHOLE, ClientUpdate
@@ -129,7 +129,6 @@ class Updates:
         return Inputs(ticket, WORK[type(query)].draw(query, shard.rows, sampling.at(ticket.number)), self.compute)
 
 
-_MOST_SQUARE = 1e70  # far below what an entry of float32 may be
 SLACK = 2.0**-20
 """By how much of its bound an update may be longer: rounding to float32 makes it that."""
 
@@ -217,11 +216,7 @@ class NoisedRule(UpdateRule):
         answer = self._home.noise.noisy(
             total, 0.0, self._query(ticket.task), ticket.provided, self._numbers, ticket.number
         )
-        if float(np.vdot(answer, answer)) < _MOST_SQUARE:  # nearly always
-            return SideAnswer(Released(answer.astype(raw.update.dtype)), raw.not_finite)
-        with np.errstate(over="ignore"):
-            found = np.nan_to_num(answer.astype(raw.update.dtype), copy=False)
-        return SideAnswer(Released(found), raw.not_finite)
+        return SideAnswer(Released(saturated(answer, raw.update.dtype)), raw.not_finite)
 
 
 def clipped(update: FloatArray, bound: float) -> FloatArray:

@@ -118,6 +118,12 @@ class SideStore(RoundMark, StreamRecords, Protocol):
     """State that a data side keeps over restarts: the mark of a masked member, the records of a stream."""
 
 
+def saturated(answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+    """An answer in another type; what is out of its range saturates."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.nan_to_num(answer.astype(dtype), copy=False))
+
+
 class FloatNoise:
     """Noise in floating point, drawn from numbers that may be repeated."""
 
@@ -185,10 +191,8 @@ class GridNoise(FloatNoise):
         return np.append(answer, answer.dtype.type(centred)) if query.count_share else answer
 
     def finished(self, answer: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-        """The answer in the objective's type; what is out of its range saturates."""
-        with np.errstate(over="ignore"):
-            found = answer.astype(dtype)
-        return np.asarray(np.nan_to_num(found, copy=False))
+        """The answer in the objective's type."""
+        return saturated(answer, dtype)
 
 
 class Home(Protocol):

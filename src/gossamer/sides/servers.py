@@ -23,7 +23,7 @@ from gossamer.privacy.tasks import Cohort, CuratedSum, Query
 from gossamer.protocol.effects import Release
 from gossamer.protocol.snapshots import kept_whole
 from gossamer.sides.client import SLACK
-from gossamer.sides.home import Home, numbers_in
+from gossamer.sides.home import Home, numbers_in, saturated
 from gossamer.sides.ledger import Receipt
 from gossamer.sides.machine import Due, Rule, SideAnswer
 from gossamer.sides.plan import WHOLE, Curator, StreamPlan
@@ -79,9 +79,7 @@ class StreamRule(Rule):
         kept = self._past[-1]
         if kept.state.tobytes() != state.tobytes():
             raise SpecError(f"{self._name}: record {number} was another state's; its noise is used once")
-        with np.errstate(over="ignore"):
-            answer = kept.answer.astype(values.dtype)
-        return SideAnswer(Released(np.nan_to_num(answer, copy=False)))  # a value out of range saturates
+        return SideAnswer(Released(saturated(kept.answer, values.dtype)))
 
     def _answered(self, number: int) -> bool:
         """Whether a record has an answer, which is kept."""
@@ -224,9 +222,7 @@ class CuratorRule(Rule):
         answer = self._home.noise.noisy(total, count, task.query, ticket.provided, self._numbers, ticket.number)
         answer /= task.query.normaliser
         answer[:size] /= task.query.unit
-        with np.errstate(over="ignore"):
-            values = np.nan_to_num(answer.astype(self._dtype), copy=False)
-        return SideAnswer(Released(values), too_long=refused)
+        return SideAnswer(Released(saturated(answer, self._dtype)), too_long=refused)
 
 
 def checked(update: FloatArray, bound: float) -> FloatArray | None:

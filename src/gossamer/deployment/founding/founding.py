@@ -352,15 +352,12 @@ def draft_again(
     known = {member.name: member.key for member in before.members}
     members = roster(read_text(spec), {**before.sizes, **parties}, {**known, **given})
     issued = max(datetime.now(UTC), before.issued + _MOMENT)
-    watcher = Identity.generate() if before.overview is None else None  # founded before there was any
-    watches = before.overview if watcher is None else watcher.public_key
     times, same = (issued + valid, issued), (before.run, before.wheel_sha256)
-    invitations = invite(signer, before.broker, members, spec, *times, *same, watches)
+    invitations = invite(signer, before.broker, members, spec, *times, *same, before.overview)
     authority, certificate = _kept(folder, before)
     # Only a broker that has no room for those who join gets another configuration: it may have been edited by hand.
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
-    files |= {} if watcher is None else {papers.WATCHER_KEY: watcher.pem}
     return _founded(invitations, made, authority, files, certificate, runs, run)
 
 

@@ -120,17 +120,12 @@ class Watch:
 
 def _identity(place: Path, invitation: Invitation) -> Identity:
     """The key of who watches."""
-    if invitation.overview is None:
-        raise CallerError(
-            f"{place}: this federation was founded before there were overviews; `gossamer federation renew` adds what "
-            "it takes to the papers of all"
-        )
-    identity = Identity.load(place / papers.IDENTITY)
-    if identity.public_key != invitation.overview:
+    identity, known = Identity.load(place / papers.IDENTITY), [one.key for one in invitation.watchers]
+    if identity.public_key not in known:
         raise CallerError(
             f"{place / papers.IDENTITY}: expected the overview's key of run {invitation.run}, with fingerprint "
-            f"{invitation.overview.fingerprint}, found that of another federation, {identity.public_key.fingerprint}; "
-            "put the folder overview of this federation there"
+            f"{', '.join(key.fingerprint for key in known)}, found that of another federation, "
+            f"{identity.public_key.fingerprint}; put the folder overview of this federation there"
         )
     return identity
 

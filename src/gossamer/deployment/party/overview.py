@@ -15,21 +15,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gossamer.deployment.party.agreement import Invited
-from gossamer.deployment.peers.digest import Digest
+from gossamer.deployment.peers.digest import FORM, PEER, Digest
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerSettings
 from gossamer.keys.orders import Orders
 from gossamer.protocol.messages import Frame
 
 OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_hello=10.0)
 """Times at which digests are told, and from which a node, or who watches, is missed."""
-TOLD = (
-    *("state", "since", "version", "updates", "releases", "planned_releases", "finished", "connected"),
-    *("peers", "unacknowledged", "alone", "holds", "stalled", "rounds", "needs", "expires", "forgotten"),
-    *("orders", "rehearsal", "broker_says"),
-)
+TOLD = tuple(key for key in FORM if key not in ("time", "why"))
 """Keys of a status that a digest may depend on."""
 _STALE = 10.0  # seconds for which a digest is told again to who asks often: none shows when a computation ends
-_OF_PEERS = ("state", "seconds", "finished", "receipts")
 _PHRASES = (
     *("the disk is full", "No space left on device", "Disk quota exceeded", "its disk reports an error"),
     *("its disk may only be read", "Read-only file system", "not the newest state", "not the newest ledger"),
@@ -56,9 +51,7 @@ def digest_of(status: Mapping[str, Any], now: float, why: str = "") -> Digest:
     """
     kept = {key: status[key] for key in TOLD if status.get(key)} | {"time": now, "why": why}
     kept["peers"] = {
-        name: {
-            key: peer[key] for key in _OF_PEERS if peer.get(key) and not (key == "seconds" and peer["state"] == "up")
-        }
+        name: {key: peer[key] for key in PEER if peer.get(key) and not (key == "seconds" and peer["state"] == "up")}
         for name, peer in status.get("peers", {}).items()
     }
     if stalled := kept.get("stalled"):  # to the minute, since a computation may have ended then

@@ -190,14 +190,12 @@ def back_up(state: Path, out: Path) -> None:
                     file.back_up(out / path.name)
             elif path.name not in _NOT_COPIED and not path.name.startswith(tuple(f"{name}-" for name in _SEALED)):
                 shutil.copy2(path, out / path.name)
-    except OSError as error:
+    except (OSError, CallerError) as error:
         shutil.rmtree(out, ignore_errors=True)
-        raise CallerError(
-            f"{error.filename or out}: cannot be copied: {error.strerror}; make room, or name another folder"
-        ) from None
-    except CallerError:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
+        if isinstance(error, CallerError):
+            raise
+        where = error.filename or out
+        raise CallerError(f"{where}: cannot be copied: {error.strerror}; make room, or name another folder") from None
     finally:
         folder.give_back()
 

@@ -46,7 +46,7 @@ class Digest:
         return cls.of(short)
 
     def status(self) -> dict[str, Any]:
-        """Status as far as it is of the form of `_FORM`, with texts on one line each; unknown keys are left out.
+        """Status as far as it is of the form of `FORM`, with texts on one line each; unknown keys are left out.
 
         Raises
         ------
@@ -59,16 +59,17 @@ class Digest:
             found = None
         if not isinstance(found, dict) or "state" not in found:
             raise ValueError("expected the status of a node")
-        status: dict[str, Any] = _formed(found, _FORM)
+        status: dict[str, Any] = _formed(found, FORM)
         return status
 
 
-_PEER = {"state": "", "seconds": 0.0, "finished": "", "receipts": ""}
-_FORM: Mapping[str, Any] = {
+PEER = {"state": "", "seconds": 0.0, "finished": "", "receipts": ""}
+"""Keys of a peer's state, with an example of each."""
+FORM: Mapping[str, Any] = {
     **{"state": "", "since": 0.0, "version": "", "updates": 0, "releases": 0, "planned_releases": 0, "finished": ""},
     **{"connected": True, "alone": 0.0, "holds": True, "needs": [""], "forgotten": [""], "why": "", "time": 0.0},
     "broker_says": "",
-    **{"peers": {"": _PEER}, "unacknowledged": {"": {"seconds": 0.0, "why": ""}}, "expires": {"": ""}},
+    **{"peers": {"": PEER}, "unacknowledged": {"": {"seconds": 0.0, "why": ""}}, "expires": {"": ""}},
     **{"stalled": {"since": 0.0, "seconds": 0.0, "waits_for": [""]}},
     **{"rounds": {"made": 0, "planned": 0, "empty": 0, "lately": 0}, "orders": {"": ""}, "rehearsal": {"": ""}},
 }

@@ -36,7 +36,7 @@ from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.report.records import read_summary
-from gossamer.runtimes.ray_shards import Crew
+from gossamer.runtimes.ray_shards import RayShards
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def resume_run(
     trace: str | Path | None = None,
     measure: Measure | None = None,
     checkpoint: float | None = EVERY,
-    engine: Crew | None = None,
+    engine: RayShards | None = None,
 ) -> Result:
     """Go on with the run of a results folder from its checkpoint, to the bytes that it would have had at its end.
 
@@ -103,7 +103,7 @@ def resume_run(
         Arguments as for `run`.
     trace : path, optional
         The trace of the run, if it writes one: what it has from after the checkpoint is cut off.
-    engine : Crew, optional
+    engine : RayShards, optional
         Shards that compute for the run from now on, as for `run`, whether or not there were any before.
 
     Raises

@@ -51,7 +51,7 @@ from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile,
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.protocol.snapshots import Kept
-from gossamer.runtimes.ray_shards import Crew
+from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.receipts import FILE as RECEIPTS
 from gossamer.sides.receipts import Book
@@ -99,7 +99,7 @@ class Run:
     listeners: Listeners = field(default_factory=Listeners)
     checkpoint: float | None = None
     resumed: Checkpoint | None = None
-    engine: Crew | None = None
+    engine: RayShards | None = None
     simulated: bool = False
 
     def __post_init__(self) -> None:
@@ -314,7 +314,7 @@ def run(
     secret: NoiseSecret | None = None,
     track: str | Sequence[str] = (),
     checkpoint: float | None = EVERY,
-    engine: Crew | None = None,
+    engine: RayShards | None = None,
 ) -> Result:
     """Run an experiment in the simulator, with noise that nobody can guess.
 
@@ -349,7 +349,7 @@ def run(
     checkpoint : float, optional
         Seconds of wall time from one checkpoint in ``out`` to the next, from which `resume_run` goes on; more where
         they would take over 1 % of the run's time. None makes none.
-    engine : Crew, optional
+    engine : RayShards, optional
         Shards that compute what the nodes ask for, such as `gossamer.RayShards`; by default there is one process.
         What comes out has the bytes of the simulator, `timing.json` aside. What cannot be sharded runs in one process,
         and a warning says why.

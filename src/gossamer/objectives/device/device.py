@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils import deterministic
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import ModelError, SpecError
+from gossamer.errors import ModelError, SpecError, counted
 from gossamer.normals import BLOCK
 from gossamer.objectives.networks.gradients import one_torch_thread
 
@@ -179,14 +179,13 @@ class Device:
         found = torch.cuda.get_device_properties(0)
         return f"cuda ({found.name}, {found.total_memory // 2**20} MiB)"
 
-    def upload(self, values: npt.NDArray[np.generic], dtype: torch.dtype | None = None) -> Tensor:
+    def upload(self, values: npt.NDArray[np.generic]) -> Tensor:
         """A copy on the device; the copying goes on while this thread does."""
         here = torch.empty(
             values.shape, dtype=torch.from_numpy(np.empty(0, values.dtype)).dtype, pin_memory=self.name != "cpu"
         )
         here.numpy()[...] = values
-        there = here.to(self.place, non_blocking=True)
-        return there if dtype is None else there.to(dtype)
+        return here.to(self.place, non_blocking=True)
 
     def download(self, values: Tensor) -> FloatArray:
         """A copy in ordinary memory, which nobody else holds."""
@@ -223,19 +222,10 @@ class Device:
 
     def full(self, examples: int | None) -> str:
         """Say that memory does not suffice."""
-        if examples is None:
-            return (
-                f"compute.device: there is no room on {self.title} for the training examples and a call's models; "
-                "lower compute.width, or choose device: cpu"
-            )
-        if examples == 1:
-            return (
-                f"compute.device: {self.title} is too small for one example of this model; choose a smaller model, or "
-                "device: cpu"
-            )
+        what = "the examples and a call's models" if examples is None else f"{counted(examples, 'example')} at once"
         return (
-            f"compute.device: there is no room on {self.title} for {examples} examples at once; lower "
-            f"compute.memory_mib, which is {self.memory // 2**20}"
+            f"compute.device: there is no room on {self.title} for {what}; lower compute.width or compute.memory_mib, "
+            f"which is {self.memory // 2**20}, or choose a smaller model, or device: cpu"
         )
 
 

@@ -123,22 +123,16 @@ class MqttTransport(Transport):
         self._down_since = time.monotonic()
         self._connect()
 
-    def flush(self, timeout: float) -> None:
-        until = time.monotonic() + timeout
-        while self.connected and self._outgoing and time.monotonic() < until:
-            self._forget_published()
-            time.sleep(0.01)
+    def _waiting(self) -> int:
+        self._forget_published()
+        return self._outgoing
 
     def _hand_over(self, to: str, payload: bytes, size: int) -> bool:
         if not self.connected:
             self.counts["dropped_unconnected"] += 1
             return False
-        self._forget_published()
         if self._largest is not None and len(payload) + _TOPIC > self._largest:  # it would end the connection for it
             self._over = len(payload)
-            self.counts["dropped_outgoing"] += 1
-            return False
-        if self._outgoing + size > self.settings.most_outgoing:
             self.counts["dropped_outgoing"] += 1
             return False
         if not (self._unpublished or self._unconfirmed):
@@ -283,9 +277,7 @@ class MqttTransport(Transport):
     def _on_connect_fail(self, client: paho.Client, _: Any) -> None:
         error = sys.exc_info()[1]  # paho calls this while it handles the error
         self._reason = str(error) or type(error).__name__
-        if self._said != self._reason:  # once, and not for every attempt
-            self._said = self._reason
-            self._say(f"no connection to the broker {self.broker} yet ({self._reason}); goes on trying")
+        self._not_yet(f"no connection to the broker {self.broker}")
         if isinstance(error, ssl.SSLCertVerificationError) and not self.counts["connected"]:
             self._fail(f"its certificate is not the one expected ({error.verify_message})")
 

@@ -109,10 +109,8 @@ class StoreTransport(Transport):
         lie = len(self._own.get(to, ()))
         return f"it has not read {lie} of what lies in {self.place} for it; does it run, and look there?" if lie else ""
 
-    def flush(self, timeout: float) -> None:
-        until = time.monotonic() + timeout
-        while self.connected and self._queue and time.monotonic() < until:
-            time.sleep(0.01)
+    def _waiting(self) -> int:
+        return self._taken - self._given
 
     def close(self) -> None:
         """End; what lies in the store stays there for those who have not read it."""
@@ -125,9 +123,6 @@ class StoreTransport(Transport):
         self._thread.start()
 
     def _hand_over(self, to: str, payload: bytes, size: int) -> bool:
-        if self._taken + size - self._given > self.settings.most_outgoing:
-            self.counts["dropped_outgoing"] += 1
-            return False
         self._taken += size
         self._queue.append((to, payload, size))
         self._stirred.set()
@@ -171,9 +166,8 @@ class StoreTransport(Transport):
             self._fail(f"{self._reason}; is the share mounted, or the bucket made, under this name?")
         elif isinstance(error, PermissionError):
             self._fail(f"{self._reason}; may {self.node} read there, and write below {self._folder('*', self.node)}/?")
-        elif self._said != self._reason:  # once, and not for every attempt
-            self._said = self._reason
-            self._say(f"the store {self.place} does not answer yet ({self._reason}); goes on trying")
+        else:
+            self._not_yet(f"the store {self.place} does not answer")
 
     def _try(self) -> None:
         """Write an object of our own to ourselves, and read it; it stays, since to list nothing is dear in a bucket."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -25,7 +24,7 @@ from gossamer.deployment.party.agreement import experiment_of
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import Invitation, InvitationError, invite, read_signed
+from gossamer.keys.invitations import Invitation, InvitationError, read_signed
 from gossamer.keys.orders import REMOVE
 from gossamer.keys.private_files import IdentityError
 from gossamer.runtimes.mqtt.broker import access_list
@@ -125,19 +124,6 @@ def test_renewal_keeps_everything_but_the_times(folder: Path) -> None:
     for _ in range(2):  # within a second, too
         reissue(folder, {})
     assert record(folder).issued >= after.issued + timedelta(seconds=2)
-
-
-def test_a_federation_from_before_there_were_overviews_gets_one(folder: Path) -> None:
-    before, signer = record(folder), Identity.load(folder / "organiser.key")
-    shutil.rmtree(folder / "overview")
-    times = before.expires, before.issued
-    old = invite(signer, before.broker, before.members, before.spec, *times, before.run)
-    (folder / papers.RECORD).write_text(old["a"])
-    assert record(folder).overview is None
-    after = reissue(folder, {}).invitation
-    assert Identity.load(folder / "overview" / "identity.key").public_key == after.overview
-    assert (after.members, after.run) == (before.members, before.run)
-    assert "user overview" in (folder / "broker" / "acl").read_text()
 
 
 def test_a_draft_writes_nothing(folder: Path) -> None:
