@@ -13,25 +13,33 @@ import os
 import re
 import zipfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from gossamer.errors import CallerError, failing_as
 from gossamer.files import replaced
 from gossamer.protocol.transports import LARGEST_DATAGRAM, is_name, topic
 
-OBJECT = re.compile(r"([0-9a-f]{16})-(\d{12})-([0-9a-f]{16})-(\d{12})")
+OBJECT = re.compile(r"([0-9a-f]{16})-(\d{12})-([0-9a-f]{16})-(\d{12})", re.ASCII)
 """Form of an object's name: its process, its number, and of which process it was read up to which number."""
+
+
+def for_others(path: str, flags: int) -> int:
+    """Open a file for `open`, as its ``opener``: others may read it as the umask says, and no link is followed."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def pack(folder: Path, run: str, me: str, out: Path) -> Counter[str]:
     """Copy a party's objects into a new file; how many there are, by whom they are for."""
-    found: Counter[str] = Counter()
+    found, folder = Counter[str](), folder.resolve()
     with replaced(out) as file, zipfile.ZipFile(file, "w") as bundle:
         for path in sorted(folder.glob(f"{topic(run, '*', me)}/*-*")):
             to = path.parents[2].name
-            if OBJECT.fullmatch(path.name) and to != me:
-                bundle.write(path, path.relative_to(folder))
-                found[to] += 1
+            # What a link leads to is none of the run's business. What is gone was read, and deleted by the node.
+            if OBJECT.fullmatch(path.name) and to != me and path.is_file() and path.resolve() == path:
+                with suppress(FileNotFoundError):
+                    bundle.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
+                    found[to] += 1
     return found
 
 
@@ -59,7 +67,7 @@ def take(folder: Path, run: str, me: str, bundle: Path) -> dict[str, int]:
             form, path = OBJECT.fullmatch(name), folder / where / name
             if f"{above}/" != topic(run, me, "") or not is_name(sender) or sender == me:
                 counts["not for us"] += 1
-            elif form is None or not 0 < item.file_size <= LARGEST_DATAGRAM:
+            elif form is None or item.compress_type or not 0 < item.file_size == item.compress_size <= LARGEST_DATAGRAM:
                 counts["no datagram"] += 1
             else:
                 process = path.parent, form[1]
@@ -67,7 +75,7 @@ def take(folder: Path, run: str, me: str, bundle: Path) -> dict[str, int]:
                 counts["known" if path.exists() else "new"] += 1
                 if not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    with replaced(path, opener=lambda beside, flags: os.open(beside, flags, 0o666)) as copy:
+                    with replaced(path, opener=for_others) as copy:
                         copy.write(file.read(item))
     if not least:
         raise CallerError(f"{bundle}: {counts['not for us']} objects, and none is for {me} of run {run}")

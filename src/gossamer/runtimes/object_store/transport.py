@@ -20,6 +20,8 @@ One thread does all that the store is asked; a node never waits for it. `fsspec`
 from __future__ import annotations
 
 import math
+import os
+import re
 import secrets
 import threading
 import time
@@ -35,11 +37,13 @@ require("fsspec", "a federation over a folder or a bucket needs", "store")  # on
 # isort: split
 import fsspec
 
+from gossamer.files import replaced
 from gossamer.protocol.transports import Datagram, Transport, TransportSettings, is_name, times_of, topic
-from gossamer.runtimes.object_store.bundle import OBJECT
+from gossamer.runtimes.object_store.bundle import OBJECT, for_others
 
 _NOBODY = "0" * 16
 _HERE, _BEGUN = "here", "."  # an object to oneself, and how the names begin of those that are being written
+_OURS = re.compile(rf"{OBJECT.pattern}|\.{OBJECT.pattern}\.new", re.ASCII)  # what a process of ours may have left
 _KEPT = 86_400.0  # seconds for which an object lies that nobody has read, and ten times as long as it may take
 _SHORTEST, _AGAIN = 0.01, 1.0  # least seconds until the store is asked again, and after it has failed
 _DEFAULTS = TransportSettings()
@@ -80,12 +84,12 @@ class StoreTransport(Transport):
         delay: float = 0.0,
     ) -> None:
         super().__init__(run, node, settings, say)
-        self.place, self.poll, self._kept = place, max(poll, _SHORTEST), _KEPT + 10 * delay
-        self._is_folder = place.startswith("file:")
+        self.place, self.poll, self._kept = place, max(poll, _SHORTEST), _KEPT + 10 * max(poll, delay)
+        scheme = place.partition(":")[0]
+        self._is_folder = scheme == "file"
         # Listings that are kept would be of what is no longer so.
-        options = {"use_listings_cache": False, "skip_instance_cache": True}
-        self._store, root = fsspec.core.url_to_fs(place, **options, **{"auto_mkdir": True} if self._is_folder else {})
-        self._root = root.rstrip("/")
+        self._store = fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
+        self._root = self._store._strip_protocol(place).rstrip("/")
         self._process, self._number = secrets.token_hex(8), 0
         self._queue: deque[tuple[str, bytes, int]] = deque()
         self._taken = self._given = 0  # bytes that came into the queue, and that left it, each counted by one thread
@@ -171,7 +175,7 @@ class StoreTransport(Transport):
 
     def _try(self) -> None:
         """Write an object of our own to ourselves, and read it; it stays, since to list nothing is dear in a bucket."""
-        path, content = f"{self._folder(self.node, self.node)}/{_HERE}", secrets.token_bytes(16)
+        path, content = f"{self._inside(self.node, self.node)}/{_HERE}", secrets.token_bytes(16)
         self._put(path, content)
         if self._store.cat_file(path) != content:
             raise OSError("what was written there is not what is read")
@@ -179,24 +183,37 @@ class StoreTransport(Transport):
     def _folder(self, to: str, sender: str) -> str:
         return f"{self._root}/{topic(self.run, to, sender)}"
 
+    def _inside(self, to: str, sender: str) -> str:
+        """A folder, unless somebody has put a link there, by which other files would be listed, written or deleted."""
+        folder = self._folder(to, sender).rstrip("/")
+        if self._is_folder:
+            real = os.path.join(os.path.realpath(self._root), folder[len(self._root) + 1 :])
+            if os.path.realpath(folder) != real:
+                raise PermissionError(f"a link in {folder} leads to {os.path.realpath(folder)}; delete the link")
+        return folder
+
     def _put(self, path: str, content: bytes) -> None:
         """Write an object; in a folder under another name first, so that nobody reads half of it."""
-        folder, _, name = path.rpartition("/")
-        first = f"{folder}/{_BEGUN}{name}" if self._is_folder else path
-        self._store.pipe_file(first, content)
         if self._is_folder:
-            self._store.mv(first, path)
+            self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
+            with replaced(Path(path), opener=for_others) as file:
+                file.write(content)
+        else:
+            self._store.pipe_file(path, content)
 
     def _check_folder(self) -> None:
         if self._is_folder and not self._store.isdir(self._root):  # to make it would hide that nothing is mounted
             raise FileNotFoundError(f"there is no folder {self._root}")
 
     def _write(self) -> None:
-        while self._queue and not self._closed.is_set():
+        """Write what waits, for a poll at most: what has come must be read, too."""
+        now = begun = time.monotonic()
+        while self._queue and not self._closed.is_set() and now - begun < self.poll:
             to, payload, size = self._queue[0]
-            folder, now = self._folder(to, self.node), time.monotonic()
+            folder, now = self._inside(to, self.node), time.monotonic()
             if to not in self._own:
-                self._own[to] = dict.fromkeys(self._store.find(folder), (math.inf, now))
+                left = (path for path in self._store.find(folder) if _OURS.fullmatch(path[len(folder) + 1 :]))
+                self._own[to] = dict.fromkeys(left, (math.inf, now))
             self._number += 1
             process, read = self._read.get(to, (_NOBODY, 0))
             path = f"{folder}/{self._process}-{self._number:012d}-{process}-{read:012d}"
@@ -207,9 +224,9 @@ class StoreTransport(Transport):
             self.counts["sent"] += 1
 
     def _look(self) -> None:
-        """Read what is new, of each peer as much in turn, until the node has no room for more."""
+        """Read what is new, of each peer as much in turn, for a poll at most or until the node has no room for more."""
         above = f"/{topic(self.run, self.node, '')}"
-        listed = self._store.find(self._folder(self.node, "").rstrip("/"), detail=True)
+        listed = self._store.find(self._inside(self.node, ""), detail=True)
         self._known &= listed.keys()
         waiting: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         for path in sorted(listed.keys() - self._known):
@@ -225,8 +242,11 @@ class StoreTransport(Transport):
                 self._known.add(path)
             elif about["size"]:  # or else it may be on its way
                 waiting.setdefault(sender, []).append((path, form.groups()))
+        until, first = time.monotonic() + self.poll, len(waiting)  # one of each in any case
         in_turn = (found for rank in zip_longest(*waiting.values()) for found in zip(waiting, rank) if found[1])
-        for sender, (path, named) in in_turn:
+        for count, (sender, (path, named)) in enumerate(in_turn):
+            if self._closed.is_set() or (count >= first and time.monotonic() > until):
+                break
             try:
                 content = self._store.cat_file(path, start=0, end=listed[path]["size"])
             except Exception:  # deleted since it was listed, or its writer keeps it to itself: others may be read

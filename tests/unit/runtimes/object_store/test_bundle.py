@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +104,70 @@ def test_each_frame_comes_once_however_often_it_is_carried(pair: tuple[Party, Pa
     b.turn(4 * DAY)
     assert b.heard.count(("a", Acknowledge(7, 0))) == 1
     assert b.dropped("a")[Reason.REPEATED.value] >= 1
+
+
+def test_a_listing_that_shows_an_object_twice(pair: tuple[Party, Party], tmp_path: Path) -> None:
+    """It was gone from a listing, and comes back in the next one: it is read again, and refused and counted."""
+    a, b = pair
+    say(a, "b", 7, 3 * DAY)
+    b.take(a.pack(tmp_path / "first.zip"))
+    b.turn(4 * DAY)
+    before = b.dropped("a").get(Reason.REPEATED.value, 0)
+    find, listings = b.transport._store.find, 0
+
+    def doubling(path: str, **options: Any) -> Any:
+        nonlocal listings
+        listings += 1
+        return {} if listings == 1 else find(path, **options)
+
+    b.transport._store.find = doubling
+    end = time.monotonic() + 10
+    while b.dropped("a").get(Reason.REPEATED.value, 0) == before and time.monotonic() < end:
+        b.turn(4 * DAY)
+    assert b.dropped("a")[Reason.REPEATED.value] > before
+    assert b.heard.count(("a", Acknowledge(7, 0))) == 1
+
+
+def test_a_link_is_not_carried(tmp_path: Path) -> None:
+    """Whoever writes to a folder that is shared could have a party's own files carried to others."""
+    name = f"{'0' * 16}-{1:012d}-{'0' * 16}-{0:012d}"
+    (tmp_path / "identity.key").write_bytes(b"secret")
+    (keys := tmp_path / "keys").mkdir()
+    (keys / name).write_bytes(b"secret")
+    for to, target in (("b/from/a/" + name, tmp_path / "identity.key"), ("c/from/a", keys)):
+        (link := tmp_path / "share" / "gossamer" / RUN / "to" / to).parent.mkdir(parents=True)
+        link.symlink_to(target)
+    os.mkfifo(tmp_path / "share" / "gossamer" / RUN / "to" / "b" / "from" / "a" / name.replace("1", "2"))
+    assert pack(tmp_path / "share", RUN, "a", tmp_path / "x.zip") == {}
+    assert zipfile.ZipFile(tmp_path / "x.zip").namelist() == []
+
+
+def test_what_is_deleted_meanwhile_and_clocks_before_1980(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "gossamer" / RUN / "to" / "b" / "from" / "a").mkdir(parents=True)
+    gone, there = (folder / f"{'0' * 16}-{number:012d}-{'0' * 16}-{0:012d}" for number in (1, 2))
+    there.write_bytes(b"x")
+    os.utime(there, (0, 0))
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: [gone, there])
+    assert pack(tmp_path, RUN, "a", tmp_path / "x.zip") == {"b": 1}
+
+
+def test_what_is_small_only_by_its_word(tmp_path: Path) -> None:
+    """A bundle whose entries would be large once they are unpacked takes no memory."""
+    name = f"gossamer/{RUN}/to/b/from/a/{'0' * 16}-{1:012d}-{'0' * 16}-{0:012d}"
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr(name, bytes(64 << 20))
+    content = bytearray((tmp_path / "x.zip").read_bytes())
+    at = content.rfind(b"PK\x01\x02") + 24
+    content[at : at + 4] = (1000).to_bytes(4, "little")
+    (tmp_path / "x.zip").write_bytes(content)
+    (tmp_path / "b").mkdir()
+    tracemalloc.start()
+    try:
+        with pytest.raises(CallerError):
+            take(tmp_path / "b", RUN, "b", tmp_path / "x.zip")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_was_read_is_carried_no_more(pair: tuple[Party, Party], tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from gossamer.runtimes.object_store.transport import StoreTransport, connection
 
 SOON = 10.0
 QUICK = {"poll": 0.02}
+WRITES = ("pipe_file", "makedirs")  # what a bucket is asked to do for an object, and a folder
+NOBODY = "0" * 16
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -132,8 +134,99 @@ def test_one_that_writes_much_does_not_keep_others_waiting(tmp_path: Path) -> No
         assert b.receive(0.1) is None
 
 
+def name_of(number: int, process: str = NOBODY) -> str:
+    return f"{process}-{number:012d}-{NOBODY}-{0:012d}"
+
+
+def linked(share: Path, place: str, target: Path) -> None:
+    """A link that somebody else has put into the share, to what is none of its business."""
+    target.mkdir()
+    (target / "precious").write_text("kept")
+    (link := share / "gossamer" / "run" / "to" / place).parent.mkdir(parents=True)
+    link.symlink_to(target)
+
+
+def test_nothing_is_written_or_deleted_through_a_link(tmp_path: Path) -> None:
+    (share := tmp_path / "share").mkdir()
+    linked(share, "b/from/a", tmp_path / "home")
+    with StoreTransport("run", "a", f"file://{share}", **QUICK) as a:
+        a._kept = 0.0
+        a.send("b", b"1")
+        until(lambda: not a.connected)
+        assert f"a link in {share}/gossamer/run/to/b/from/a leads to {tmp_path}/home; delete the link" in a.reason
+        time.sleep(0.1)
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["precious"]
+
+
+def test_no_link_is_listed(tmp_path: Path) -> None:
+    (share := tmp_path / "share").mkdir()
+    linked(share, "b/from", tmp_path / "home")
+    with pytest.raises(BrokerUnreachable, match=r"a link in .*/to/b/from/b leads to .*/home/b; delete the link"):
+        StoreTransport("run", "b", f"file://{share}", **QUICK).open()
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["precious"]
+
+
+def test_a_store_that_is_reached_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "share").symlink_to(tmp_path / "there")
+    place = f"file://{tmp_path}/share"
+    with StoreTransport("run", "a", place, **QUICK) as a, StoreTransport("run", "b", place, **QUICK) as b:
+        a.send("b", b"1")
+        assert came(b, 1) == [("a", b"1")]
+
+
+def test_files_that_are_no_objects_are_not_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "gossamer" / "run" / "to" / "b" / "from" / "a"
+    folder.mkdir(parents=True)
+    for name in ("notes.txt", name_of(1), f".{name_of(2)}.new"):
+        (folder / name).write_bytes(b"x")
+    with StoreTransport("run", "a", f"file://{tmp_path}", **QUICK) as a:
+        a._kept = 0.0
+        a.send("b", b"1")
+        until(lambda: objects(tmp_path, "b", "a") == ["notes.txt"] and not list(folder.glob(".*")))
+
+
+def test_a_full_disk_is_not_filled_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.runtimes.object_store.transport._AGAIN", 0.01)
+    with StoreTransport("run", "a", f"file://{tmp_path}", **QUICK) as a:
+        with monkeypatch.context() as full:
+
+            def no_room(*_: object) -> None:
+                raise OSError(28, "No space left on device")
+
+            full.setattr(os, "replace", no_room)
+            full.setattr(os, "rename", no_room)
+            a.send("b", b"1")
+            until(lambda: a._number >= 5)
+        until(lambda: a.counts["sent"])
+        assert len(objects(tmp_path, "b", "a")) == 1
+
+
+def test_a_flood_does_not_keep_a_node_from_writing(tmp_path: Path) -> None:
+    """What one party writes, were it much more than can be read in a poll, delays nothing by more than that."""
+    place, count = f"file://{tmp_path}", 500
+    folder = tmp_path / "gossamer" / "run" / "to" / "b" / "from" / "a"
+    folder.mkdir(parents=True)
+    for number in range(count):
+        (folder / name_of(number)).write_bytes(b"x")
+    b = StoreTransport("run", "b", place, **QUICK)
+    slow, read = Flawed(b._store), list[str]()
+
+    def cat_file(path: str, **options: Any) -> Any:
+        read.append(path)
+        time.sleep(0.0 if path.endswith("here") else 0.01)
+        return fsspec.filesystem("file").cat_file(path, **options)
+
+    slow.cat_file = cat_file  # type: ignore[attr-defined]
+    b._store = slow
+    b.send("c", b"1")
+    with b:
+        until(lambda: b.counts["sent"])
+        assert len(read) < count / 4
+
+
 class Flawed:
-    """A store that fails as it is told, and lists late, less and twice."""
+    """A store that fails as it is told, and lists late and less."""
 
     def __init__(self, store: Any) -> None:
         self._store, self.fails, self.hides = store, {}, []
@@ -163,11 +256,24 @@ def test_listings_that_lose_and_come_late(place: str) -> None:
             assert sorted(set(found)) == [0, 1, 2, 3, 4]
 
 
+def test_what_is_listed_again_comes_again(place: str) -> None:
+    """An object that no listing had for a while is new to a transport; the seal refuses it (`test_bundle`)."""
+    a, b = StoreTransport("run", "a", place, **QUICK), StoreTransport("run", "b", place, **QUICK)
+    flawed = b._store = Flawed(b._store)
+    with a, b:
+        a.send("b", b"1")
+        assert came(b, 1) == [("a", b"1")]
+        assert b.receive(0.1) is None  # however often it is listed
+        flawed.hides = [(0,)]
+        assert came(b, 1) == [("a", b"1")]
+        assert b.receive(0.1) is None
+
+
 def test_a_full_store_loses_nothing(place: str) -> None:
     a = StoreTransport("run", "a", place, **QUICK)
     flawed = a._store = Flawed(a._store)
     with a, StoreTransport("run", "b", place, **QUICK) as b:
-        flawed.fails = {"pipe_file": OSError(28, "No space left on device")}
+        flawed.fails = dict.fromkeys(WRITES, OSError(28, "No space left on device"))
         a.send("b", b"waits")
         until(lambda: not a.connected)
         assert "No space left on device" in a.reason
@@ -198,7 +304,7 @@ def test_a_share_that_is_not_there(tmp_path: Path) -> None:
 def test_a_store_without_permission(place: str) -> None:
     a = StoreTransport("run", "a", place)
     a._store = flawed = Flawed(a._store)
-    flawed.fails = {"pipe_file": PermissionError(13, "Permission denied", "x")}
+    flawed.fails = dict.fromkeys(WRITES, PermissionError(13, "Permission denied", "x"))
     with pytest.raises(BrokerUnreachable, match=r"Permission denied.*may a read there, and write below .*/from/a/"):
         a.open()
 
@@ -207,7 +313,7 @@ def test_a_store_that_does_not_answer_in_time(place: str) -> None:
     said: list[str] = []
     a = StoreTransport("run", "a", place, TransportSettings(connect_timeout=0.3), said.append)
     a._store = flawed = Flawed(a._store)
-    flawed.fails = {"pipe_file": OSError("it is slow today")}
+    flawed.fails = dict.fromkeys(WRITES, OSError("it is slow today"))
     with pytest.raises(BrokerUnreachable, match="it is slow today"):
         a.open()
     assert said == [f"the store {place} does not answer yet (it is slow today); goes on trying"]
