@@ -171,7 +171,7 @@ def _of_examples(examples: Labelled) -> Iterator[bytes]:
 
 def examples_of(features: Any, labels: Any) -> Iterator[bytes]:
     """Positions and values of the features that are not zero, then the label."""
-    rows = _sparse(features) if sp.issparse(features) else _dense(np.reshape(features, (len(labels), -1)))
+    rows = _sparse(sp.csr_array(features if sp.issparse(features) else np.reshape(features, (len(labels), -1))))
     for (columns, values), label in zip(rows, labels.tolist(), strict=True):
         written = str(label if isinstance(label, str) else float(label)).encode()
         yield b"".join((columns.astype("<i8").tobytes(), b"|", values.astype("<f4").tobytes(), b"|", written))
@@ -183,12 +183,6 @@ def _sparse(features: Any) -> Iterator[tuple[Any, Any]]:
     tidy.eliminate_zeros()
     for start, stop in zip(tidy.indptr, tidy.indptr[1:]):
         yield tidy.indices[start:stop], tidy.data[start:stop]
-
-
-def _dense(features: Any) -> Iterator[tuple[Any, Any]]:
-    for row in features:
-        columns = np.flatnonzero(row)
-        yield columns, row[columns]
 
 
 _ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {

@@ -191,31 +191,21 @@ class Agreed:
 
 def _check_members(invitation: Invitation, experiment: Experiment) -> None:
     """The members with examples are as many as the spec wants, and the others are the algorithm's servers."""
-    sizes, named = invitation.sizes, servers(experiment)
-    wanted, others = experiment.algorithm.nodes, {m.name for m in invitation.members} - set(sizes)
+    sizes, wanted = invitation.sizes, experiment.algorithm.nodes
     if len(sizes) != wanted:
         raise InvitationError(
             f"the spec of the invitation wants algorithm.nodes = {wanted} parties with data, and {len(sizes)} members "
             "have a number of examples; ask the organiser for a new one"
         )
-    if others != set(named):
-        raise InvitationError(
-            f"the spec of the invitation wants {', '.join(named) or 'no members'} without data, and the members "
-            f"without examples are {', '.join(sorted(others)) or 'none'}; ask the organiser for a new one"
-        )
     # A policy goes by roles and units, so they are not the organiser's to choose.
     keys = {member.name: member.key for member in invitation.members}
-    for expected in roster(experiment, sizes, keys):
-        found = next(member for member in invitation.members if member.name == expected.name)
-        if found != expected:
-            raise InvitationError(
-                f"by its spec {expected.name} is {_part(expected)}, and the invitation says {_part(found)}; ask the "
-                "organiser for a new one"
-            )
-
-
-def _part(member: Member) -> str:
-    return member.role if member.unit is None else f"{member.role} of {member.unit}"
+    differ = keys.keys() ^ {*sizes, *servers(experiment)}
+    differ = differ or {one.name for one in {*roster(experiment, sizes, keys)} ^ {*invitation.members}}
+    if differ:
+        raise InvitationError(
+            f"its spec and its members disagree on {', '.join(sorted(differ))}: on who is there, on a role or on a "
+            "unit; ask the organiser for a new one"
+        )
 
 
 def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None = None) -> None:
