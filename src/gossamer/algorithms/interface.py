@@ -11,7 +11,7 @@ distributions register by entry points; how they are found, hashed and allowed i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
@@ -149,6 +149,12 @@ class SmallRuns:
     chunk: int = 112
     unanswered: int | None = 0
     levels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def of_more(self, robust: Any, *counts: str) -> SmallRuns:
+        """Runs in which each of these settings is as many as a ``robust`` rule needs, if there is one."""
+        least = 0 if robust is None else robust.least
+        more = ({key: max(size[key], least) for key in counts if size.get(key)} for size in self.sizes)
+        return replace(self, sizes=tuple({**size, **each} for size, each in zip(self.sizes, more, strict=True)))
 
 
 def _batches(settings: Any, shard_sizes: Mapping[str, int], seed: int) -> Batches:

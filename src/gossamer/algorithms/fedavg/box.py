@@ -527,11 +527,12 @@ def small_runs(settings: Settings) -> SmallRuns:
     if settings.masking is not None:
         sizes = [{"nodes": nodes, "rounds": 2, "clients_per_round": drawn} for nodes, drawn in ((4, None), (5, 3))]
         return parts.masked_runs(settings, fitting, sizes)
-    over = None if settings.over_selection is None else 1.5
+    over = None if settings.over_selection is None or settings.aggregation is not None else 1.5
     waits = settings.cohorts == "secret"
     some = ((3, 3, 2 if over or waits else None), (5, 3, 2), (4, 4, 2))
     sizes = [{"nodes": nodes, "rounds": rounds, "clients_per_round": drawn} for nodes, rounds, drawn in some]
-    return SmallRuns(tuple(sizes), {**fitting, "over_selection": over}, parts.asks(settings), waits=waits)
+    runs = SmallRuns(tuple(sizes), {**fitting, "over_selection": over}, parts.asks(settings), waits=waits)
+    return runs.of_more(settings.aggregation, "nodes", "clients_per_round")
 
 
 ALGORITHM = parts.algorithm(

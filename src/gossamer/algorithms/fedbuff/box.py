@@ -126,7 +126,7 @@ class Settings(ClientSettings):
 
     @property
     def taken(self) -> int:
-        return self.buffer
+        return min(self.buffer, self.nodes)
 
     @property
     def steady(self) -> float:
@@ -238,7 +238,7 @@ class BufferState(clients.ServerState):
     total : Public or Released
         The weighted sum of the ``held`` updates in the buffer.
     voices : dict of str to Public or Released
-        That sum for each client, where there is a robust rule; ``held`` counts them, and ``total`` is nothing.
+        That sum for each client, where there is a robust rule; ``total`` is nothing until it is applied.
     """
 
     total: Model
@@ -258,21 +258,22 @@ class BufferServer(clients.AtOnceServer):
 
     def take(self, client: str, update: Any, stale: int) -> None:
         """Lines 2 and 3."""
-        s, weighted, full = self.state, self.settings.weight(stale) * update, self.settings.buffer
+        s, weighted, buffer = self.state, self.settings.weight(stale) * update, self.settings.buffer
+        s.held, fewest = s.held + 1, 0
         if self.robust is None:
-            s.total, s.held = (s.total + weighted).within(), s.held + 1
+            s.total = (s.total + weighted).within()
         else:
             s.voices[client] = (s.voices.get(client, self.empty) + weighted).within()
-            s.held = len(s.voices)
-            full = max(self.robust.least, min(full, len(self.clients - s.left | s.voices.keys())))
-        if s.held >= full:
+            # More than half of those that could be in it: the quick are not alone, and nobody waits for the silent.
+            fewest = max(self.robust.least, min(buffer, len(self.clients - s.left | s.voices.keys())) // 2 + 1)
+        if s.held >= buffer and len(s.voices) >= fewest:
             self.apply()
 
     def apply(self) -> None:
         """Take a step with the mean of the buffer, over K however many are in it, and empty it."""
         s = self.state
         if s.voices and (found := self.aggregated(s.voices.values())) is not None:
-            s.total = s.held * found
+            s.total = len(s.voices) * found
         self.move(s.total / self.settings.buffer)
         s.total, s.held, s.voices = self.empty, 0, {}
 
@@ -523,7 +524,7 @@ def small_runs(settings: Settings) -> SmallRuns:
         {"nodes": 5, "updates_per_node": 2, "buffer": 3},
         {"nodes": 4, "updates_per_node": 3, "buffer": 2, "stop": {"updates": 5}},
     )
-    return SmallRuns(sizes, fitting=fitting)
+    return SmallRuns(sizes, fitting=fitting).of_more(settings.aggregation, "nodes", "buffer")
 
 
 # That the server's model is the sum of its buffers is tested against a reference.

@@ -184,11 +184,13 @@ def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
 def small_runs(settings: Settings) -> SmallRuns:
     """Few units of one or two agents; with masks enough of them that one can be missed."""
     masked = settings.masking.name == "secure"
-    plain = (
+    plain: tuple[Mapping[str, Any], ...] = (
         {"units": 2, "agents": 2, "rounds": 2},
         {"units": 2, "agents": 1, "rounds": 4},
         {"units": 3, "agents": 1, "rounds": 3},
     )
+    if settings.aggregation is not None and settings.aggregation.least > 2:
+        plain = ({"units": settings.aggregation.least, "agents": 1, "rounds": 3},)
     alone = {"mechanism": "none", "agent_noise": None}
     secure = (
         # Agents' noise alone would need more of them, and is none of the servers'.
