@@ -52,6 +52,8 @@ class Packing(Section):
         """Ones [size] for the numbers to send, by how much they changed, and zeros for the others."""
 
         def chosen(values: FloatArray) -> Values:
+            if self.share == 1:
+                return np.ones(values.size, np.uint8)
             found = np.zeros(values.size, np.uint8)
             found[np.argsort(-np.abs(values), kind="stable")[: math.ceil(self.share * values.size)]] = 1
             return found
@@ -109,7 +111,8 @@ class Packing(Section):
             codes = np.packbits(np.pad(bits, ((0, 0), (8 - self.bits, 0))), axis=1)[:, 0]
             scale = float(np.frombuffer(values[: _SCALE.itemsize].tobytes(), _SCALE)[0])
             found = into.copy()
-            found[chosen.astype(bool)] = (codes.astype(np.float64) - most) * scale
+            with np.errstate(over="ignore", invalid="ignore"):  # of a scale that nobody honest sends
+                found[chosen.astype(bool)] = (codes.astype(np.float64) - most) * scale
             return found
 
         return entrywise([packed, self.places_of(packed, size), base], unpacked, base.values)

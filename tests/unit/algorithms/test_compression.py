@@ -96,6 +96,14 @@ def test_other_bytes_are_refused(change: bytes) -> None:
         there(released(range(8)))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 3e38])
+def test_a_scale_of_no_use_is_no_warning_of_numpy(scale: float, dtype: str) -> None:
+    """Warnings are errors here; the numbers are refused, or count as none, where they are heard."""
+    packed = np.concatenate([np.array([scale], "<f4").view(np.uint8), np.array([127, 0, 254], np.uint8)])
+    assert not Packing().unpack(Released(packed), released(np.zeros(3), dtype)).is_within()
+
+
 def there(packed: Released) -> Any:
     return Packing().unpack(packed, released(np.zeros(8)))
 
@@ -176,7 +184,9 @@ FEDBUFF = {"name": "fedbuff", "nodes": 4, "buffer": 2, "privacy_unit": "example"
 @pytest.mark.parametrize("algorithm", [SPEC["algorithm"], FEDBUFF])
 @pytest.mark.parametrize("compression", [8, {"share": 0.2}])
 def test_runs_send_less_and_learn_at_the_same_epsilon(algorithm: dict[str, Any], compression: Any) -> None:
-    """Of 650 numbers: 2,600 bytes and headers of about 70, against 654 or 216 and these. Plain runs score above 0.8."""
+    """Of 650 numbers: 2,600 bytes and headers of about 70, against 654 or 216 and these. Of 30 runs of each the least
+    score was 0.775, with standard deviations below 0.03: one below 0.6 is out of reach of chance.
+    """
     plain, small = (
         gs.run(gs.Experiment(**SPEC | {"algorithm": algorithm | keys})) for keys in ({}, {"compression": compression})
     )
