@@ -143,8 +143,10 @@ class Joined:
     def weighted_sum(self, weights: FloatArray) -> FloatArray:
         """``sum_n weights[n] gradient_n`` as a flat vector, [size]; zero for what was not taken."""
         parts = {name: np.zeros(size, weights.dtype) for name, size in self._sizes.items()}
-        for name, found in self._found.items():
-            found.add_weighted(weights, parts[name])
+        for name in (
+            parts.keys() & self._found.keys()
+        ):  # a weight that layers share has one name here, and several there
+            self._found[name].add_weighted(weights, parts[name])
         return np.concatenate(list(parts.values()))
 
 
