@@ -5,8 +5,8 @@
 Writes two tables of docs/privacy/private-evaluation.md, at epsilon 0.5, delta 1e-5 and five parties. Scores are normal.
 The truth of the first is that of the law itself, without bins, and counts of cells are drawn by their exact chances.
 Errors of the second are against the exact figures of the same rows, and beside them stands the least that one number
-would err by, with Gaussian noise for the whole epsilon: it takes the other outcome's scores and the number of rows with
-the rarer one as known, so that a row moves it by half of one over that number.
+without bias would err by, with Gaussian noise for the whole epsilon: it takes the other outcome's scores and the number
+of rows with the rarer one as known, so that a row moves it by half of one over that number.
 """
 
 from __future__ import annotations
