@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,8 +136,7 @@ class PublicKey:
 
         To find another key with the same fingerprint takes 2^128 trials.
         """
-        digits = hashlib.sha256(self.raw).hexdigest()[:32]
-        return "-".join(digits[i : i + 4] for i in range(0, 32, 4))
+        return grouped(hashlib.sha256(self.raw).hexdigest()[:32])
 
     @property
     def agreement(self) -> bytes:
@@ -238,6 +238,12 @@ class Identity:
     def sign(self, purpose: str, content: bytes) -> bytes:
         """A signature [64 bytes] of ``content`` that is worth nothing for another ``purpose``."""
         return self._private.sign(_signed_text(purpose, content))
+
+
+def grouped(fingerprint: str) -> str:
+    """A fingerprint as people type it, with or without spaces and hyphens, in small letters and groups of four."""
+    digits = re.sub(r"[\s:-]", "", fingerprint).lower()
+    return "-".join(digits[i : i + 4] for i in range(0, len(digits), 4))
 
 
 def _written(raw: bytes) -> str:

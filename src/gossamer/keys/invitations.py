@@ -46,7 +46,7 @@ from typing import Any
 
 from gossamer.errors import CallerError, SpecError, beginning, failing_as
 from gossamer.files import read_file
-from gossamer.keys.identity import Identity, PublicKey
+from gossamer.keys.identity import Identity, PublicKey, grouped
 from gossamer.keys.private_files import IdentityError
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.transports import kind_of
@@ -325,7 +325,7 @@ def parse_signed(content: bytes, organisers: Collection[str] | None = None) -> I
     """
     document = _document(content)
     signer = _key("organiser", document["organiser"])
-    if organisers is not None and signer.fingerprint not in map(_plain, organisers):
+    if organisers is not None and signer.fingerprint not in map(grouped, organisers):
         raise InvitationError(
             f"expected the organiser with fingerprint {' or '.join(organisers)}, found {signer.fingerprint}; "
             f"ask the organiser for theirs by another way than this file came"
@@ -459,9 +459,3 @@ def _signature(document: Mapping[str, Any]) -> bytes:
         return base64.b64decode(_text("signature", document["signature"]), validate=True)
     except (binascii.Error, ValueError):
         return b""
-
-
-def _plain(fingerprint: str) -> str:
-    """A fingerprint as people type it: large or small letters, with or without spaces and hyphens."""
-    digits = re.sub(r"[\s:-]", "", fingerprint).lower()
-    return "-".join(digits[i : i + 4] for i in range(0, len(digits), 4))

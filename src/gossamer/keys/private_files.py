@@ -55,7 +55,7 @@ def read_private(path: str | Path, *, what: str = "key", known: str = "make a ne
     path = Path(path)
     try:
         # A pipe must not make us wait for its other end.
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             _check(path, os.fstat(file.fileno()), what, known)  # of the open file, so that it cannot be swapped
             content = file.read(_LARGEST + 1)
     except OSError as error:
@@ -73,8 +73,6 @@ def read_private(path: str | Path, *, what: str = "key", known: str = "make a ne
 def _check(path: Path, status: os.stat_result, what: str, known: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise IdentityError(f"{path}: expected a file with a {what}, found something else")
-    if os.name != "posix":  # other systems have no such modes; the folder's permissions count
-        return
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise IdentityError(

@@ -207,17 +207,19 @@ def deployed_guarantee(guarantee: Guarantee, drawn: Drawn) -> Guarantee:
 
 def _deployed_profile(guarantee: Guarantee, drawn: Drawn) -> PrivacyProfile:
     """`deployed_bound` of every loss."""
-    eta = drawn.numbers * smoothing_error(SMOOTHING)
+    eta, chance, late = _errors(drawn)
+    return guarantee.profile.moved(2 * eta, math.exp(eta), chance + late, math.exp(2 * eta) * chance)
+
+
+def _errors(drawn: Drawn) -> tuple[float, float, float]:
+    """Slack of the losses, chance that a sampler fails, and chance of a late answer."""
     chance = drawn.numbers * DISTANCE + drawn.samples * UNLIKELY
-    failure = chance + drawn.times.late * LATE
-    return guarantee.profile.moved(2 * eta, math.exp(eta), failure, math.exp(2 * eta) * chance)
+    return drawn.numbers * smoothing_error(SMOOTHING), chance, drawn.times.late * LATE
 
 
 def deployed_bound(epsilon: float, delta: float, drawn: Drawn) -> tuple[float, float]:
     """Epsilon and delta of a deployment, rounded up."""
-    eta = drawn.numbers * smoothing_error(SMOOTHING)
-    chance = drawn.numbers * DISTANCE + drawn.samples * UNLIKELY
-    late = drawn.times.late * LATE
+    eta, chance, late = _errors(drawn)
     if not chance and not late:
         return epsilon, delta
     bound = math.nextafter(epsilon + 2 * eta, math.inf) if chance else epsilon

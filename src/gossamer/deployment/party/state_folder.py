@@ -204,22 +204,20 @@ class StateFolder:
         CallerError
             If no node has ever run there.
         """
-        remedy = "give a node's --store"
+        remedy, said = "give a node's --store", dict[str, Any]()
         with failing_as(CallerError, f"{self.path}: cannot read the status (", f"); {remedy}"):
             try:
                 text = read_text(self.path / "status.json")
             except FileNotFoundError:
                 why = "no node has run here, since there is no status.json"
                 raise CallerError(f"{self.path}: {why}; {remedy}") from None
-        try:
-            said: dict[str, Any] = json.loads(text)
-        except (ValueError, RecursionError):
+        with suppress(ValueError, RecursionError):
+            said = json.loads(text)
+        if not (isinstance(said, dict) and isinstance(said.get("state"), str)):
             raise CallerError(
                 f"{self.path}: cannot read the status: status.json is empty or damaged, as a power cut can leave it; "
                 "nothing depends on it, and the node writes it anew once it is started again"
-            ) from None
-        if not (isinstance(said, dict) and isinstance(said.get("state"), str)):
-            raise CallerError(f"{self.path}: cannot read the status: status.json is not what a node writes")
+            )
         process = self.process
         if process is None and said.get("connected"):
             said["connected"] = False

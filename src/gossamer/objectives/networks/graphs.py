@@ -113,13 +113,11 @@ Rule = Callable[[FunctionCall], State]
 
 def attribute(call: FunctionCall) -> State:
     """Attributes of arrays: shapes and types, and the transpose of matrices."""
-    if call.args[1] == "shape":
-        return shape(call)
     if call.args[1] in ("dtype", "device", "ndim"):
         return None
-    if call.args[1] == "mT":
-        return viewed(call)
-    raise Mixed("no rule for this attribute")
+    if call.args[1] not in ("shape", "mT"):
+        raise Mixed("no rule for this attribute")
+    return shape(call) if call.args[1] == "shape" else viewed(call)
 
 
 def shape(call: FunctionCall) -> State:

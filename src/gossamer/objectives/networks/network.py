@@ -171,11 +171,10 @@ class NetworkLoss:
     @property
     def outputs(self) -> str:
         """The outputs that the module must return, in words."""
-        if self.wanted is not None and self.wanted > 1:
+        if (self.wanted or 0) > 1:
             return f"outputs [examples, {self.wanted}]"
-        if self.wanted == 1:
-            return "one number an example"
-        return "scores [examples, 2 or more classes]" if self.classifies else "one number an example"
+        scores = self.wanted is None and self.classifies
+        return "scores [examples, 2 or more classes]" if scores else "one number an example"
 
     def suits(self, shape: tuple[int, ...]) -> bool:
         """Whether there are targets that a module which returns ``shape`` for one example can be trained on."""

@@ -91,15 +91,11 @@ class _Recurrent(nn.RNNBase):
         driven = F.linear(values, by_input, input_bias).unbind(0)
         outputs = []
         for each in reversed(driven) if backwards else driven:
-            state = self._cell(each, F.linear(state[0], by_state, state_bias), state)
+            state = _CELLS[self.mode](each, F.linear(state[0], by_state, state_bias), state)
             if projection is not None:
                 state = (F.linear(state[0], projection), *state[1:])
             outputs.append(state[0])
         return torch.stack(outputs[::-1] if backwards else outputs), state
-
-    @property
-    def _cell(self) -> Cell:
-        return _CELLS[self.mode]
 
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -217,18 +213,14 @@ def with_stand_ins(module: nn.Module) -> nn.Module:
     return module
 
 
+_BY_FREQUENCY = "scale_grad_by_freq, which mixes the examples of a batch"
+
+
 def _check_embedding(name: str, layer: nn.Embedding | nn.EmbeddingBag) -> None:
-    kind = type(layer).__name__
-    if layer.max_norm is not None:
-        raise ModelError(
-            f"layer {name or 'itself'!r} ({kind}) has max_norm, with which it changes its own weights while it runs; "
-            "leave max_norm out"
-        )
-    if layer.scale_grad_by_freq:
-        raise ModelError(
-            f"layer {name or 'itself'!r} ({kind}) has scale_grad_by_freq, which mixes the examples of a batch; leave "
-            "it out"
-        )
+    where, changes = f"layer {name or 'itself'!r} ({type(layer).__name__})", layer.max_norm is not None
+    if changes or layer.scale_grad_by_freq:
+        what = "max_norm, with which it changes its own weights while it runs" if changes else _BY_FREQUENCY
+        raise ModelError(f"{where} has {what}; leave {what.partition(',')[0]} out")
 
 
 def embeddings(module: nn.Module) -> dict[str, Embedding | EmbeddingBag]:
