@@ -21,7 +21,7 @@ from gossamer.deployment.founding.federation_spec import ROLES, federation_spec,
 from gossamer.deployment.founding.founding import VALID, draft, found
 from gossamer.deployment.founding.layout import is_loopback
 from gossamer.deployment.party.agreement import Agreed
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_spec, read_text, write_spec
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import InvitationError, parse_invitation, parse_signed, read_signed
@@ -379,7 +379,11 @@ def test_paths_stay_on_their_machine() -> None:
     assert read_text(text).dataset.format == "csv"  # which the path said
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("digits-*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted(set((ROOT / "examples").glob("digits-*.yaml")) - {ROOT / "examples/digits-hostile.yaml"}),
+    ids=lambda path: path.stem,
+)
 def test_a_complete_spec_says_what_the_given_one_does(path: Path) -> None:
     experiment = read_spec(path)
     again = read_text(federation_spec(path.read_text(encoding="utf-8"), experiment.algorithm.nodes))
@@ -387,6 +391,14 @@ def test_a_complete_spec_says_what_the_given_one_does(path: Path) -> None:
     different = {name for name in type(again).model_fields if getattr(again, name) != getattr(experiment, name)}
     assert different == {"dataset"}  # in which what is known of the digits is written out
     assert again.dataset.name == "digits"
+
+
+def test_nobody_founds_a_federation_of_parties_that_are_told_to_lie() -> None:
+    text = (ROOT / "examples/digits-hostile.yaml").read_text(encoding="utf-8")
+    with pytest.raises(
+        SpecError, match=r"faults\.hostile is for simulations, and nobody tells deployed parties to lie"
+    ):
+        federation_spec(text, 20)
 
 
 # How it is written
