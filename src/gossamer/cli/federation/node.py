@@ -126,6 +126,7 @@ def node_command(options: argparse.Namespace) -> int:
     if options.invitation is None:
         raise CallerError("the following arguments are required: --invitation; see gossamer node --help")
     # It needs what is optional, so it is imported only here.
+    from gossamer.deployment.founding.layout import place_of
     from gossamer.deployment.party.agreement import PartyOptions
     from gossamer.deployment.party.party import run_party
 
@@ -133,6 +134,8 @@ def node_command(options: argparse.Namespace) -> int:
     chosen |= {"modules": options.module, "quiet": options.quiet or options.log_file == STDERR}
     if len(options.run or ()) > 1 and options.trace is not None:
         raise CallerError("--trace is of one run; leave it out, or name one by --run")
+    for run in options.run or ():  # before the first takes part, which may be for days
+        place_of(run)
     ended: list[str] = []
     with logged(options), door_for(options) as door:
         for run in options.run or [None]:  # one after the other

@@ -265,7 +265,8 @@ def draft_run(
     experiment, keys = read_text(text), {member.name: member.key for member in first.members}
     check_known(f"servers of {experiment.algorithm.name} are those of the first run", servers(experiment), keys)
     members, issued = roster(experiment, parties, keys), datetime.now(UTC)
-    if too_long := [one.name for one in members if len(papers.known_as(one.name, name)) > _LONGEST]:
+    names = [*(one.name for one in members), *(() if first.overview is None else (WATCHER,))]
+    if too_long := [one for one in names if len(papers.known_as(one, name)) > _LONGEST]:
         raise SpecError(f"{too_long[0]} and {name} are too long together for a certificate; choose a shorter name")
     of_founding = further_run(first.run, name, text, members), first.wheel_sha256, first.overview
     invitations = invite(signer, first.broker, members, text, issued + valid, issued, *of_founding)

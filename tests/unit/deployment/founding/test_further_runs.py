@@ -161,6 +161,7 @@ def test_who_was_removed_is_in_no_later_run(folder: Path, capsys: pytest.Capture
         (["--run", "2"], SPEC % 13, "there is a run 2 already, and what was agreed for a run never changes"),
         (["--run", "../../x"], None, "expected a run's name to match [A-Za-z0-9]"),
         (["--run", "x" * 64], None, "too long together for a certificate; choose a shorter name"),
+        (["--run", "x" * 62], GOSSIP % 9, "overview and xxx"),  # whose certificate has a longer name than all others'
         (["--nodes", "a,z"], None, "nodes: z is not in this federation"),
         (["--nodes", "a,b", "--examples", "c=9"], None, "examples: c is not in this federation"),
         ([], "dataset: digits\nalgorithm: {name: nothing}\n", "algorithm: unknown name 'nothing'"),
@@ -213,6 +214,17 @@ def test_papers_of_another_federation_or_of_another_name(folder: Path) -> None:
         party(folder, run="5")
     with pytest.raises(InvitationError, match="expected a run's name to match"):
         party(folder, run="../runs/2")
+
+
+def test_names_are_looked_at_before_the_first_of_several_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which may take days; there is no policy here, so that one would be refused for that."""
+    assert run(folder) == 0
+    before = files(folder)
+    capsys.readouterr()
+    command = ["node", "--invitation", str(folder / "a/invitation.yaml"), "--organiser", str(ORGANISER.public_key)]
+    assert main([*command, "--run", "2,../x"]) == 2
+    assert "expected a run's name to match" in capsys.readouterr().err
+    assert files(folder) == before
 
 
 def test_another_organiser_whom_the_policy_allows_as_well(folder: Path) -> None:
