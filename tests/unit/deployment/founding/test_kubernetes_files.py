@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,27 @@ def test_the_job_ends_where_a_service_would_not_be_started_again(name: str) -> N
     ledger = {3} if name == "server" else set()  # which only data have
     assert {*rule["onExitCodes"]["values"]} | ledger == {int(code) for code in never.split()}
     assert rule["onExitCodes"]["containerName"] == node(name)["name"]
+
+
+@pytest.mark.parametrize("name", ["hospital-a", "server"])
+@pytest.mark.parametrize(("ends", "told", "code"), [(0, False, 0), (4, False, 4), (0, True, 143), (3, True, 3)])
+def test_a_pod_that_is_told_to_end_has_not_succeeded(
+    name: str, ends: int, told: bool, code: int, tmp_path: Path
+) -> None:
+    """As it is when it is deleted or its machine is drained; a node ends with 0 then, and a job would be complete."""
+    script = f"#!/bin/sh\ntrap 'exit {ends}' TERM\necho up $2 >>{tmp_path}/up\n"
+    script += "while :; do sleep 0.05; done\n" if told else f"exit {ends}\n"
+    (gossamer := tmp_path / "gossamer").write_text(script)
+    gossamer.chmod(0o755)
+    found = node(name)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    with subprocess.Popen([*found["command"], *found["args"]], env=path) as process:
+        while not (tmp_path / "up").exists():
+            time.sleep(0.01)
+        if told:
+            process.terminate()
+        assert process.wait(30.0) == code
+    assert (tmp_path / "up").read_text() == "up --invitation=/party/invitation.yaml\n"
 
 
 @pytest.mark.parametrize("name", PARTIES)
