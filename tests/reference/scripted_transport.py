@@ -41,6 +41,9 @@ class Transport:
     def unconfirmed(self, seconds: float) -> str:
         return ""
 
+    def waits(self, to: str) -> float | None:
+        return None
+
     def reconnect(self, why: str) -> None:
         pass
 

@@ -166,6 +166,7 @@ class Transport(ABC):
         self.run, self.node = check_name(run, "run"), check_name(node, "node")
         self.settings, self._say = settings, say
         self.counts: Counter[str] = Counter()
+        self._no_room = set[str]()  # for whom something was dropped for want of it
         self.connected = self.anew = self._given_up = False
         self._reason, self._said = "no answer", ""  # why there is no connection, and as somebody was told
         self._fatal: str | None = None
@@ -208,7 +209,9 @@ class Transport(ABC):
         size = len(payload) + ITEM_OVERHEAD
         if self._waiting() + size > self.settings.most_outgoing:
             self.counts["dropped_outgoing"] += 1
+            self._no_room.add(to)
             return False
+        self._no_room.discard(to)
         return self._hand_over(check_name(to, "node"), payload, size)
 
     @abstractmethod
@@ -228,6 +231,10 @@ class Transport(ABC):
     def unconfirmed(self, seconds: float) -> str:
         """Say what the broker has not confirmed for so many seconds, while there is a connection; empty if nothing."""
         return ""
+
+    def waits(self, to: str) -> float | None:
+        """Seconds for which what was sent to a node has waited here while nothing got on; None if nothing waits."""
+        return None
 
     def reconnect(self, why: str) -> None:  # noqa: B027
         """Make the connection anew, where there is one: what is amiss may be of this one alone."""

@@ -23,7 +23,7 @@ from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
 from gossamer.keys.orders import REMOVE, STOP, Orders
-from gossamer.protocol.transports import TransportSettings, connection
+from gossamer.protocol.transports import TransportSettings, connection, slowness
 from gossamer.runtimes.mqtt.certificates import expiry
 
 _OF_PEERS = ("reach", "peers", "progress", "receipts")
@@ -106,7 +106,8 @@ class Watch:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self._certificates[name])]
-        found = judged(states, self.invitation.run, time.time(), expired, connected=self.transport.connected)
+        here, slow = self.transport.connected, slowness(self.invitation.broker)
+        found = judged(states, self.invitation.run, time.time(), expired, connected=here, slow=slow)
         for name in (name for name in found if REMOVE + name in self.orders.known):
             if found[name]["state"] not in ENDED:
                 found[name]["state"] = "removed"
@@ -138,7 +139,13 @@ def _expired(certificate: Path) -> bool:
 
 
 def judged(
-    states: Mapping[str, PeerState], run: str, now: float, expired: Sequence[str] = (), *, connected: bool = True
+    states: Mapping[str, PeerState],
+    run: str,
+    now: float,
+    expired: Sequence[str] = (),
+    *,
+    connected: bool = True,
+    slow: float = 1.0,
 ) -> Statuses:
     """Statuses of parties as they are heard.
 
@@ -154,6 +161,8 @@ def judged(
         Parties whose certificate has expired, by its copy here.
     connected : bool
         Whether who watches has the broker.
+    slow : float
+        How many times longer than on a broker all are waited for.
     """
     found = {name: _status(peer, now, states) | {"node": name, "run": run} for name, peer in states.items()}
     wrong = {name: _wrong(status, states[name], now) for name, status in found.items()}
@@ -171,7 +180,7 @@ def judged(
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))
     own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
-    cut = _cut_off({name: found[name] for name in heard if name not in own})
+    cut = _cut_off({name: found[name] for name in heard if name not in own}, ALONE * slow)
     for name, text in cut.items():
         if all(one.kind != "reach" or one.level != CRITICAL for one in wrong[name]):
             wrong[name].append(Alert(CRITICAL, text, "reach"))
@@ -182,8 +191,8 @@ def judged(
     return found
 
 
-def _cut_off(heard: Statuses) -> dict[str, str]:
-    """What is said of parties that are heard, where nothing is acknowledged between them and all whom they reach.
+def _cut_off(heard: Statuses, least: float) -> dict[str, str]:
+    """What is said of parties that are heard, where nothing is acknowledged for long between them and all they reach.
 
     It may be only the others who notice, as where large messages to a party are lost. Of two ends it is the fault of
     the one that has more such peers, as a server that all its parties lose.
@@ -193,15 +202,15 @@ def _cut_off(heard: Statuses) -> dict[str, str]:
         for other in heard.keys() & status["unacknowledged"].keys():
             late = status["unacknowledged"][other]
             seconds = late["seconds"] + status["heard"]  # it would be news if it had acknowledged something since
-            if seconds >= ALONE and status["peers"].get(other, {}).get("state") == "up":
+            if seconds >= least and status["peers"].get(other, {}).get("state") == "up":
                 lost[name][other] = lost[other][name] = f"for {seconds:.0f} s: {late['why']}"
     up = {name: {n for n, peer in one["peers"].items() if peer["state"] == "up"} for name, one in heard.items()}
     whole = {name: len(peers) for name, peers in lost.items() if peers and peers.keys() >= up[name] & heard.keys()}
-    least = {name for name, count in whole.items() if any(whole.get(other, 0) > count for other in lost[name])}
+    fewer = {name for name, count in whole.items() if any(whole.get(other, 0) > count for other in lost[name])}
     return {
         name: f"is heard, and nothing was acknowledged between it and {', '.join(sorted(peers))} {min(peers.values())}"
         for name, peers in lost.items()
-        if name in whole.keys() - least
+        if name in whole.keys() - fewer
     }
 
 

@@ -144,6 +144,7 @@ NOTICED = 15.0
 """Seconds without an acknowledgement after which somebody should look, and the others are probed."""
 ALONE = 30.0
 """Seconds without any peer's after which somebody has to look."""
+_ITS_LINE = 300.0  # most seconds for which what a peer sends in chunks excuses that its acknowledgements wait behind
 _RECONNECT, _AGAIN = 12.0, 30.0  # seconds alone until the connection is made anew, and from then to the next time
 
 
@@ -169,6 +170,9 @@ class PeerReach:
         Time when this process began.
     slowness : float
         How many times longer than on a broker all are waited for.
+    waits : callable
+        Seconds for which what was sent to a peer waits on this node's own line, which gets on no further; None if
+        nothing does. Until it is with the broker, the peer owes nothing.
     owed : dict of str to float
         Times by peer since when it has acknowledged nothing, or was not heard; only those that owe something.
     alone_since : float or None
@@ -184,9 +188,11 @@ class PeerReach:
     say: Callable[[str], None]
     began: float
     slowness: float = 1.0
+    waits: Callable[[str], float | None] = lambda name: None
     owed: dict[str, float] = field(default_factory=dict)
     alone_since: float | None = None
     _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
+    _left: dict[str, float] = field(default_factory=dict)  # by peer: when its line last got on
     _told: set[str] = field(default_factory=set)
     _rehearse: set[str] = field(default_factory=set)
     _told_alone: str = ""  # what it said that it does while it is alone
@@ -282,7 +288,13 @@ class PeerReach:
         link = links[name].owed_since if name in links else None
         unheard = now - peer.seconds if peer.state in ("never heard", "silent", "gone") else None
         probe = None if peer.owes is None else now - peer.owes
-        found = [since for since in (link, unheard, probe) if since is not None]
+        if (link, probe) != (None, None) and (waits := self.waits(name)) is not None:
+            self._left[name] = now - waits
+        left = self._left.get(name, -math.inf)
+        comes = links[name].incoming if name in links else None
+        behind = -math.inf if comes is None else min(comes.touched, now)
+        found = [max(since, left, min(behind, since + _ITS_LINE)) for since in (link, probe) if since is not None]
+        found += [] if unheard is None else [unheard]
         return max(min(found), self.began) if found else None
 
     def _tell(self, states: Mapping[str, PeerState], now: float) -> None:

@@ -62,6 +62,8 @@ _REFUSALS = {  # by the reason codes of MQTT 5; others are of no help
     0x97: "the broker has no room left for what {me} sends",
 }
 _UNCONFIRMED = 5.0  # seconds
+_SLOWEST = 32 << 10  # bytes a second of a slow line, for which an acknowledgement is waited longer
+_BEFORE_IT = 8 << 20  # most bytes that a broker sends before an acknowledgement: what may be on its way to one node
 _KEEPALIVE = 20  # seconds of silence after which the broker takes a node to be gone, and a node the broker
 _LONGEST_RETRY = 30  # most seconds between two attempts to connect: the first come after 1, 2, 4, ...
 _OF_SIZE = ("Packet too large", "Protocol error")  # the second is what Mosquitto says of its message_size_limit
@@ -105,6 +107,7 @@ class MqttTransport(Transport):
         self._unpublished: deque[tuple[paho.MQTTMessageInfo, int, str]] = deque()
         self._outgoing, self._confirmed = 0, time.monotonic()
         self._unconfirmed = False  # what an earlier connection dropped
+        self._came = self._came_before = 0  # bytes of others, counted by paho's thread, and as the last was confirmed
         self._refusals: dict[str, str] = {}
         self._codes: dict[int, int] = {}  # of acknowledgements, by message, if they are not the usual
         self._largest: int | None = None  # that the broker takes, as it says
@@ -136,7 +139,7 @@ class MqttTransport(Transport):
             self.counts["dropped_outgoing"] += 1
             return False
         if not (self._unpublished or self._unconfirmed):
-            self._confirmed = time.monotonic()
+            self._confirmed, self._came_before = time.monotonic(), self._came
         info = self._client.publish(topic(self.run, to, self.node), payload, qos=1)
         if info.rc == paho.MQTT_ERR_SUCCESS:  # or else the connection ended just now, and paho keeps it for the next
             self._unpublished.append((info, size, to))
@@ -167,16 +170,32 @@ class MqttTransport(Transport):
         return why or self._refusals.get(to, "")
 
     def unconfirmed(self, seconds: float) -> str:
-        self._forget_published()
-        waits = time.monotonic() - self._confirmed if self._unpublished or self._unconfirmed else 0.0
+        waits = self._waits()
         if waits <= seconds or not self._client.is_connected():
             return ""
         confirmed = max((size for info, size, _ in self._unpublished if info.is_published()), default=0)
         if not confirmed:
-            return f"not acknowledged: the broker has confirmed nothing that was sent for {waits:.0f} s"
+            told = f"not acknowledged: the broker has confirmed nothing that was sent for {waits:.0f} s"
+            return told if waits > seconds + self._passing() else ""
         size = self._unpublished[0][1]  # which is sent once: without a newer connection it stays unconfirmed
         lost = f"perhaps too large: the broker confirms messages, and none of {size - ITEM_OVERHEAD} bytes"
         return lost if confirmed < size else ""
+
+    def waits(self, to: str) -> float | None:
+        waits, line = self._waits(), self._unpublished
+        if not line or not (to in self._no_room or any(name == to for _, _, name in line)):
+            return None
+        return max(0.0, waits - self._passing())
+
+    def _waits(self) -> float:
+        """Seconds for which the broker has confirmed nothing of what is on its way to it."""
+        self._forget_published()
+        return time.monotonic() - self._confirmed if self._unpublished or self._unconfirmed else 0.0
+
+    def _passing(self) -> float:
+        """Seconds that a slow line takes for the oldest message, and for what comes before its acknowledgement."""
+        size = self._unpublished[0][1] if self._unpublished else 0
+        return (size + min(self._came - self._came_before, _BEFORE_IT)) / _SLOWEST
 
     def reconnect(self, why: str) -> None:
         """Make the connection anew, and drop what was on its way: what is amiss may be of this one alone."""
@@ -191,6 +210,7 @@ class MqttTransport(Transport):
             # What is not confirmed would keep all else back, even the datagram by which a connection counts.
             self._unconfirmed = self._unconfirmed or bool(self._unpublished)
             self._unpublished.clear()
+            self._no_room.clear()
             self._codes.clear()
             self._outgoing, self._connection = 0, self._connection + 1
             self._client = self._make_client()
@@ -248,6 +268,7 @@ class MqttTransport(Transport):
             self._cut = 0 if size >= self._cut else self._cut
             self._refusals[to] = _REFUSALS.get(self._codes.pop(info.mid, 0), "").format(me=self.node, to=to)
             self._confirmed, self._unconfirmed = time.monotonic(), False
+            self._came_before = self._came
 
     # What follows is called by paho's thread.
 
@@ -299,6 +320,7 @@ class MqttTransport(Transport):
 
     def _on_message(self, client: paho.Client, _: Any, message: paho.MQTTMessage) -> None:
         name = message.topic.rpartition("/")[2]
+        self._came += len(message.payload)
         if name == self.node and message.payload == self._echo:
             client.ack(message.mid, message.qos)
             self._establish()

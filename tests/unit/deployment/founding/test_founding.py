@@ -398,7 +398,7 @@ def test_nobody_founds_a_federation_of_parties_that_are_told_to_lie() -> None:
     with pytest.raises(
         SpecError, match=r"faults\.hostile is for simulations, and nobody tells deployed parties to lie"
     ):
-        federation_spec(text, 20)
+        federation_spec(text, 8)
 
 
 # How it is written

@@ -97,6 +97,14 @@ def test_who_is_heard_and_acknowledges_nothing_is_red_though_only_its_peers_noti
     )
 
 
+def test_over_a_store_that_is_slow_nobody_is_red_so_soon() -> None:
+    """Which is looked at every 30 s: all is waited for six times as long, 180 s in place of 30."""
+    for seconds, level in ((170.0, "ok"), (181.0, "critical")):
+        parties = {"a": party(deaf(up=("server",))), "b": party(deaf(up=("server",)))}
+        parties["server"] = party(deaf("a", up=("b",), seconds=seconds))
+        assert judged(parties, RUN, NOW, slow=6.0)["a"]["level"] == level
+
+
 def test_who_says_that_its_broker_confirms_nothing_is_red_alone() -> None:
     says = "not acknowledged: the broker has confirmed nothing that was sent for 31 s"
     parties = {"a": party({**deaf(up=("server",)), "broker_says": says}), "server": party(deaf("a", up=("b",)))}
@@ -270,7 +278,7 @@ class Listening:
         self.orders = SimpleNamespace(removed=removed, known={REMOVE + name: "" for name in removed})
         self._peers = SimpleNamespace(states=lambda now: parties)
         self._certificates = dict.fromkeys(parties, Path())
-        self.folder, self.invitation = Path(), SimpleNamespace(run=RUN)
+        self.folder, self.invitation = Path(), SimpleNamespace(run=RUN, broker="mqtt://localhost:1883")
         self.transport.connected = True  # type: ignore[attr-defined]
 
     look, statuses, waits_for = lambda *_: None, Watch.statuses, Watch.waits_for

@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.protocol.messages import Incoming
 from gossamer.protocol.session import Link, RoundTrips
 
 
@@ -70,6 +72,46 @@ def test_who_acknowledges_is_reached() -> None:
     assert not node.reach.is_alone(100.0)
     assert node.lines == []
     assert node.reconnected == []
+
+
+def test_who_gets_what_waits_on_a_slow_line_owes_nothing() -> None:
+    """Of two peers the second is sent a model after the first had it, minutes later."""
+    node, waits = Node(b=up(), c=up()), dict[str, float | None](c=4.0)
+    node.reach.waits = waits.get
+    links = {"b": owing(0.0), "c": owing(0.0)}
+    for second in range(200):
+        node.now = float(second)
+        links["b"] = owing(second - 4.0)
+        node.reach.look(links, node.now)
+    assert node.lines == []
+    assert node.reconnected == []
+    waits["c"] = None  # it is with the broker, so it is owed from now on
+    links["b"] = owing(200.0)
+    node.now = 200.0
+    node.go(links, 210.0)
+    assert node.lines == []
+    node.go(links, 230.0)
+    assert "c is heard, and has acknowledged nothing for 16 s: c is not allowed" in node.lines
+    assert len(node.reconnected) == 1
+
+
+def test_acknowledgements_wait_behind_what_a_peer_sends_in_chunks_for_minutes_and_no_longer() -> None:
+    node, link = Node(b=up()), owing(0.0)
+    for second in range(330):
+        node.now = float(second)
+        if second % 10 == 0:
+            link.incoming = Incoming(1, 99, np.zeros(9, np.uint8), touched=node.now)
+        node.reach.look({"b": link}, node.now)
+        assert (node.reconnected == []) == (second <= 312)
+        assert ("b is heard, and has acknowledged nothing for 16 s: b is not allowed" in node.lines) == (second > 315)
+
+
+def test_a_line_that_gets_on_no_further_is_told_as_what_is_not_acknowledged() -> None:
+    node = Node(b=up())
+    node.reach.waits = lambda name: node.now - 50.0 if node.now > 50.0 else 0.0
+    node.go({"b": owing(0.0)}, 85.0)
+    assert node.reconnected == [63.0]
+    assert node.lines[0] == "b is heard, and has acknowledged nothing for 16 s: b is not allowed"
 
 
 def test_a_node_that_nobody_acknowledges_says_so_connects_anew_and_charges_nothing() -> None:
