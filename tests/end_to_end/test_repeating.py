@@ -368,13 +368,12 @@ def test_changed_test_examples_are_named_before_anything_runs(capsys: pytest.Cap
     ("file", "content", "expected"),
     [
         ("summary.json", "{", "expected the results folder of a run"),
-        ("metrics.jsonl", "{\n", "the results cannot be read (metrics.jsonl: line 1 is no row of metrics)"),
-        ("metrics.jsonl", "{}\n5\n", "the results cannot be read (metrics.jsonl: line 2 is no row of metrics)"),
-        ("metrics.jsonl", "[" * 100000 + "\n", "the results cannot be read (metrics.jsonl: line 1 is no row"),
+        ("metrics.jsonl", "{\n", "metrics.jsonl: expected rows of metrics"),
+        ("metrics.jsonl", "{}\n5\n", "metrics.jsonl: expected rows of metrics"),
+        ("metrics.jsonl", "[" * 100000 + "\n", "metrics.jsonl: expected rows of metrics"),
         ("summary.json", "[" * 100000, "expected the results folder of a run"),
-        ("metrics.jsonl", None, "the results cannot be read"),
-        ("model.safetensors", "x", "the results cannot be read"),
-        ("model.safetensors", None, "the results cannot be read"),
+        ("metrics.jsonl", None, "metrics.jsonl: expected rows of metrics"),
+        ("model.safetensors", None, "model.safetensors: expected the run's model"),
         ("spec.yaml", None, "cannot read the spec"),
     ],
 )

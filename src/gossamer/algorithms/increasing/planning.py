@@ -360,37 +360,12 @@ def proved_epsilon(schedule: planner.Schedule, sigma: float, delta: float, relat
     return accountants.epsilon(planner.gaussian_releases(sigma, schedule), delta, relation).epsilon
 
 
-def _full_batch_sigma(epsilon: float, delta: float, relation: NeighboringRelation) -> float:
-    """The least multiplier of one release on the full batch; the largest that is searched if it needs more."""
-    try:
-        return planner.calibrate_noise_multiplier(epsilon, delta, relation, [{Poisson(1.0): 1}]).noise_multiplier
-    except BudgetUnreachable:
-        return planner.MOST_MULTIPLIER
-
-
-def _estimated_sigma(squares: float, full: float) -> float:
-    """The multiplier at which rounds with ``squares`` = sum_i (s_i/N_c)^2 reveal as much as one full batch does with
-    ``full``, roughly: never less than with full batches of as many squares."""
-    limit = 1.0 / math.sqrt(math.log1p(1.0 / (full**2 * squares)))
-    # Measured at epsilon 1: the limit is too small by a quarter at a sigma of 0.6, and right from 10 on.
-    return limit * (1.0 + 0.4 / (1.0 + limit**2))
-
-
 def smallest_sigma(
     schedule: planner.Schedule, epsilon: float, delta: float, relation: NeighboringRelation
 ) -> float | None:
-    """The least multiplier, to 0.1 %, for which (epsilon, delta) is proved; None if it is above 1000.
-
-    As `planner.calibrate_noise_multiplier`, but from the estimate on: small multipliers take long to account for.
-    """
-    squares = sum(count * sampling.rate**2 for sampling, count in schedule.items())
-    start = _estimated_sigma(squares, _full_batch_sigma(epsilon, delta, relation))
-
-    def spent(sigma: float) -> float:
-        return proved_epsilon(schedule, sigma, delta, relation)
-
+    """The least multiplier, to 0.1 %, for which (epsilon, delta) is proved; None if it is above 1000."""
     try:
-        return planner.smallest_noise(spent, epsilon, delta, "a noise multiplier", start, step=1.05)[0]
+        return planner.calibrate_noise_multiplier(epsilon, delta, relation, [schedule]).noise_multiplier
     except BudgetUnreachable:
         return None
 

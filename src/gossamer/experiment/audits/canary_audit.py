@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import EXAMPLE, Plan
@@ -52,6 +50,7 @@ from gossamer.protocol.trace import TraceStep
 from gossamer.randomness import derive, stream
 from gossamer.report.records import read_summary
 from gossamer.sides.plan import counts_of
+from gossamer.trained.card import read_model
 from gossamer.vectors import pack
 
 # Membership inference in a results folder: what it finds stands beside what is proved, in ``summary.json``.
@@ -107,14 +106,16 @@ def audit_membership(path: str | Path) -> MembershipAudit:
 def _audit_membership(path: Path) -> MembershipAudit:
     summary = read_summary(path)
     prepared = rescaled(prepare(read_spec(path / "spec.yaml")), summary.get("private_ranges", {}))
-    model = _read_model(path, prepared)[None]
+    card, model = read_model(path)
+    if card.arrays != tuple(prepared.objective.parts):
+        raise DataError(f"{path}: the model does not fit spec.yaml, which was changed since; run the spec again")
     rows = np.concatenate(prepared.shards)
     one_run = summary["privacy"].get("audits", {}).get("one_run")
     if one_run is not None:
         rows = np.setdiff1d(rows, canaries_of(prepared, one_run["canaries"], one_run["canary"]).rows)
     seed = derive(prepared.experiment.seed, "attack", "membership")
     members, non_members = (
-        prepared.objective.losses(model, _some(split, which, stream(seed, name)))[0]
+        prepared.objective.losses(model[None], _some(split, which, stream(seed, name)))[0]
         for name, split, which in (
             ("members", prepared.dataset.train, rows),
             ("non-members", prepared.dataset.test, np.arange(len(prepared.dataset.test))),
@@ -129,19 +130,6 @@ def _audit_membership(path: Path) -> MembershipAudit:
 
 def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Generator) -> Split:
     return rows_of(split, np.sort(generator.permutation(rows)[:MOST]))
-
-
-def _read_model(path: Path, prepared: Prepared) -> FloatArray:
-    objective = prepared.objective
-    try:
-        model = pack(load_file(path / "model.safetensors"), objective.parts, objective.dtype)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise DataError(f"{path}: model.safetensors does not fit spec.yaml ({error}); run the spec again") from None
-    if not np.isfinite(model).all():
-        raise DataError(
-            f"{path}: the model has numbers that are not finite, so its losses say nothing; lower learning_rate"
-        )
-    return model
 
 
 # Listening to a run as an attacker would, who scores canaries by the gradients that their nodes release.

@@ -8,15 +8,10 @@ end what came out is compared with what lies in the folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 
 from gossamer.errors import DataError, SpecError
@@ -31,12 +26,13 @@ from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import RunProgress, listening
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec
-from gossamer.files import MOST_RECORDS, read_file, read_text, real_path
+from gossamer.files import MOST_RECORDS, as_written, read_file, read_text, real_path
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
 from gossamer.protocol.trace import ReplayDifference, read_steps, replay
 from gossamer.report.records import read_summary
 from gossamer.runtimes.ray_shards import RayShards
+from gossamer.trained.card import saved
 from gossamer.version import __version__
 
 if TYPE_CHECKING:
@@ -178,6 +174,8 @@ _METRICS, _MODEL, _SUMMARY = "metrics.jsonl", "model.safetensors", "summary.json
 _LINES = ("metrics.csv", "ledger.jsonl", "private.jsonl", guarantee_card.FILE, HISTOGRAMS, "nodes.json", "nodes.npz")
 """What a result has only in a folder."""
 
+_REMEDY = "bring back what the run wrote, or no repeat can be held against it"
+
 
 @dataclass(frozen=True)
 class Earlier:
@@ -191,14 +189,14 @@ class Earlier:
         The run's metrics.
     summary : dict
         Summary of the run.
-    model : mapping of str to ndarray, or None
+    model : bytes, or None
         Model of the run, if it came to its end.
     """
 
     path: Path
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
-    model: Mapping[str, npt.NDArray[Any]] | None
+    model: bytes | None
 
     @classmethod
     def read(cls, path: Path) -> Earlier:
@@ -211,7 +209,9 @@ class Earlier:
         """
         summary = read_summary(path)
         ended = summary.get("status") not in UNFINISHED
-        return cls(path, _read_rows(path / _METRICS), summary, _read_model(path / _MODEL) if ended else None)
+        with as_written(path / _MODEL, "the run's model", _REMEDY):
+            model = read_file(path / _MODEL, MOST_RECORDS) if ended else None
+        return cls(path, _read_rows(path / _METRICS), summary, model)
 
     def check(self, result: Result) -> None:
         """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
@@ -238,7 +238,7 @@ class Earlier:
             return [] if _alike(self.rows, rows[: len(self.rows)]) else [_METRICS]
         alike = {
             _METRICS: _alike(self.rows, rows),
-            _MODEL: _same_model(self.model, result),
+            _MODEL: self.model == saved(result.model.vector, result.model.card),
             _SUMMARY: _alike(self.summary, json.loads(json.dumps(result.summary))),
         }
         if result.folder is not None:
@@ -248,40 +248,13 @@ class Earlier:
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     """A row a line; one that a killed process did not finish is none."""
-    rows = []
-    for number, line in enumerate(_bytes(path, missing=False).split(b"\n")[:-1], 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise _unreadable(path, f"line {number} is no row of metrics")
-        rows.append(row)
-    return rows
+    with as_written(path, "rows of metrics", _REMEDY):
+        return [{**json.loads(line)} for line in read_file(path, MOST_RECORDS).split(b"\n")[:-1]]
 
 
-def _read_model(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    try:
-        return load_file(path)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _unreadable(path, str(error)) from None
-
-
-def _bytes(path: Path, *, missing: bool = True) -> bytes:
-    """Content of a file; nothing where it may be ``missing``."""
-    try:
-        return read_file(path, MOST_RECORDS)
-    except OSError as error:
-        if missing and not path.exists():
-            return b""
-        raise _unreadable(path, error.strerror or str(error)) from None
-
-
-def _unreadable(path: Path, why: str) -> DataError:
-    return DataError(
-        f"{path.parent}: the results cannot be read ({path.name}: {why}), so no repeat can be held against them; bring "
-        "back what the run wrote"
-    )
+def _bytes(path: Path) -> bytes:
+    """Content of a file; nothing where there is none."""
+    return read_file(path, MOST_RECORDS) if path.exists() else b""
 
 
 def _alike(earlier: Any, new: Any) -> bool:
@@ -291,12 +264,6 @@ def _alike(earlier: Any, new: Any) -> bool:
     if isinstance(earlier, list) and isinstance(new, list):
         return len(earlier) == len(new) and all(map(_alike, earlier, new))
     return bool(earlier == new)
-
-
-def _same_model(earlier: Mapping[str, npt.NDArray[Any]], result: Result) -> bool:
-    return earlier.keys() == result.model.keys() and all(
-        part.tobytes() == np.ascontiguousarray(result.model[name]).tobytes() for name, part in earlier.items()
-    )
 
 
 def repeat_run(

@@ -35,6 +35,7 @@ LEAST_MULTIPLIER = 0.05
 MOST_MULTIPLIER = 1000.0
 """A budget that needs more noise than this is refused: a model would learn nothing."""
 _PRECISION = 2.5e-4  # relative, of the root; the result is at most four of these above it
+_STEP = 4.0  # from one amount of noise that is tried to the next, until the budget lies between two
 NOISE_DIGITS = 6
 """Significant digits of a noise multiplier that was searched for.
 
@@ -224,7 +225,7 @@ def _calibrated(
 
 
 def smallest_noise(
-    spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float, step: float = 4.0
+    spent: Callable[[float], float], budget: float, delta: float, amount: str, start: float
 ) -> tuple[float, float]:
     """The smallest multiplier, up to the precision, at which ``spent`` is within ``budget``; and what it spends.
 
@@ -238,15 +239,13 @@ def smallest_noise(
         Name of the amount of noise, for the error.
     start : float
         Noise that the search begins at: a person's grows about as the rows do.
-    step : float
-        Factor of the first step from there; the next ones are larger, up to two, or to this.
 
     Raises
     ------
     BudgetUnreachable
         If more than `MOST_MULTIPLIER` is needed.
     """
-    spent, longest = cache(spent), max(step, 2.0)
+    spent = cache(spent)
     low = high = min(max(start, LEAST_MULTIPLIER), MOST_MULTIPLIER)
     while spent(high) > budget:
         if high >= MOST_MULTIPLIER:
@@ -254,11 +253,11 @@ def smallest_noise(
                 f"epsilon {budget:g} at delta {delta:g} needs {amount} above {MOST_MULTIPLIER:g}, where "
                 f"epsilon is still {spent(high):.4g}; plan fewer releases, smaller batches or a larger budget"
             )
-        low, high, step = high, min(high * step, MOST_MULTIPLIER), min(step**2, longest)
+        low, high = high, min(high * _STEP, MOST_MULTIPLIER)
     while spent(low) <= budget:
         if low <= LEAST_MULTIPLIER:
             return low, spent(low)
-        low, high, step = max(low / step, LEAST_MULTIPLIER), low, min(step**2, longest)
+        low, high = max(low / _STEP, LEAST_MULTIPLIER), low
 
     def excess(log_multiplier: float) -> float:
         ratio = spent(math.exp(log_multiplier)) / budget
