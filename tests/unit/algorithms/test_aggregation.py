@@ -204,6 +204,13 @@ def test_observers_of_a_run_with_a_robust_rule_are_refused_in_a_line() -> None:
     assert prepared.rho is None
 
 
+def test_observers_of_a_run_with_liars_are_refused_in_a_line() -> None:
+    """Its messages are others than those of which a figure would be: a liar weighs what it passes on as it likes."""
+    prepared = prepare(parse_spec(spec() | {"faults": {"hostile": {"nodes": [1], "attack": "scaled"}}}))
+    with pytest.raises(SpecError, match="expected nodes that send what they have, found faults"):
+        NetworkPrivacy.of(prepared)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "line"),
     [

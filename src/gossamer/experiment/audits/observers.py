@@ -57,6 +57,8 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
         )
     if not prepared.experiment.terms.linear:
         raise NotLinear("expected averages that are linear, found algorithm.aggregation or algorithm.compression")
+    if prepared.experiment.faults.hostile is not None:
+        raise NotLinear("expected nodes that send what they have, found faults.hostile")
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
     book = Book(len(context.names))
     start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0), book)
