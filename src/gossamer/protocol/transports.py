@@ -347,6 +347,15 @@ def times_of(address: str) -> tuple[float, float]:
     return float(said["poll"][0]), float(said["delay"][0])
 
 
+def with_times(address: str, agreed: str) -> str:
+    """Return a party's own address, with the times of the one that was agreed where it says none itself."""
+    if kind_of(address).poll == 0:
+        return address
+    place, _, own = address.partition("?")
+    times = {**parse_qs(urlsplit(agreed).query), **parse_qs(own)}
+    return f"{place}?{'&'.join(f'{name}={value[0]}' for name, value in times.items())}" if times else place
+
+
 def slowness(address: str) -> float:
     """How many times longer peers are waited for than on a broker: 1 where all is there within ten seconds."""
     return max(1.0, max(times_of(address)) / _QUICK)

@@ -40,7 +40,14 @@ from gossamer.keys.invitations import Invitation
 from gossamer.keys.orders import FILE as ORDERS
 from gossamer.keys.orders import Orders
 from gossamer.protocol.session import Link, LinkCounters, counters_of
-from gossamer.protocol.transports import BrokerUnreachable, Transport, TransportSettings, connection, slowness
+from gossamer.protocol.transports import (
+    BrokerUnreachable,
+    Transport,
+    TransportSettings,
+    connection,
+    slowness,
+    with_times,
+)
 from gossamer.runtimes.host import Host
 
 # The way to the others: a connection before anything is charged.
@@ -59,7 +66,8 @@ def connected(
         If a file is missing.
     """
     limits = TransportSettings(connect_timeout=options.connect_timeout)
-    ends = options.broker or invitation.broker, invitation.run, invitation.me.name
+    place = invitation.broker if options.broker is None else with_times(options.broker, invitation.broker)
+    ends = place, invitation.run, invitation.me.name
     transport, stopping = connection(*ends, options.folder, options.key, limits, folder.warn), list[str]()
 
     def stop(why: str) -> None:

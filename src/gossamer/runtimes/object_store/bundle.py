@@ -30,7 +30,15 @@ def for_others(path: str, flags: int) -> int:
 
 
 def pack(folder: Path, run: str, me: str, out: Path) -> Counter[str]:
-    """Copy a party's objects into a new file; how many there are, by whom they are for."""
+    """Copy a party's objects into a new file; how many there are, by whom they are for.
+
+    Raises
+    ------
+    CallerError
+        If another file than a bundle would be lost.
+    """
+    if out.exists() and not (out.is_file() and zipfile.is_zipfile(out)):
+        raise CallerError(f"expected a new file, or a bundle to write anew, found {out}; give another name")
     found, folder = Counter[str](), folder.resolve()
     with replaced(out) as file, zipfile.ZipFile(file, "w") as bundle:
         for path in sorted(folder.glob(f"{topic(run, '*', me)}/*-*")):
@@ -58,8 +66,8 @@ def take(folder: Path, run: str, me: str, bundle: Path) -> dict[str, int]:
     """
     counts = dict.fromkeys(("new", "known", "not for us", "no datagram"), 0)
     least: dict[tuple[Path, str], str] = {}  # numbers, by sender's folder and process
-    broken = (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-    cannot = f"{bundle}: cannot be taken, carry it again: "
+    broken = (OSError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError)
+    cannot = f"{bundle}: cannot be taken; mend that, or carry it again: "
     with failing_as(CallerError, cannot, of=broken), zipfile.ZipFile(bundle) as file:
         for item in file.infolist():
             where, _, name = item.filename.rpartition("/")

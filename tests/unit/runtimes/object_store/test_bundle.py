@@ -6,6 +6,7 @@ import os
 import time
 import tracemalloc
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,13 +208,40 @@ def test_an_altered_bundle_is_refused_and_counted(pair: tuple[Party, Party], tmp
     assert b.dropped("a") == {Reason.NOT_AUTHENTIC.value: 1}
 
 
+def test_a_file_that_is_no_bundle_is_not_lost(tmp_path: Path) -> None:
+    (key := tmp_path / "identity.key").write_bytes(b"secret")
+    for place in (key, tmp_path):
+        with pytest.raises(CallerError, match=rf"found {place}; give another name"):
+            pack(tmp_path, RUN, "a", place)
+    assert key.read_bytes() == b"secret"
+    for _ in range(2):
+        pack(tmp_path, RUN, "a", tmp_path / "x.zip")
+
+
+def test_whatever_is_damaged_is_said_in_one_line(tmp_path: Path) -> None:
+    """Lengths of names that point past the end, and names of no text."""
+    name = f"gossamer/{RUN}/to/b/from/a/{'0' * 16}-{1:012d}-{'0' * 16}-{0:012d}"
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as bundle:
+        bundle.writestr(zipfile.ZipInfo(name), b"x")
+    good = (tmp_path / "x.zip").read_bytes()
+    entry = good.index(b"PK\x01\x02")
+    for at, value in ((28, b"\xff\xff"), (entry + 9, b"\x08"), (entry + 20, b"\xff"), (7, b"\x08"), (18, b"\xff")):
+        for letter in (b"\xff", name[:1].encode()):
+            content = bytearray(good)
+            content[at : at + len(value)] = value
+            content[30:31] = content[entry + 46 : entry + 47] = letter
+            (tmp_path / "x.zip").write_bytes(content)
+            with suppress(CallerError):
+                take(tmp_path, RUN, "b", tmp_path / "x.zip")
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-30], lambda data: b"", lambda data: b"PK" + data[::-1]])
 def test_what_is_no_bundle(tmp_path: Path, damage: object) -> None:
     (tmp_path / "b").mkdir()
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.writestr("some", b"thing")
     (tmp_path / "x.zip").write_bytes(damage((tmp_path / "x.zip").read_bytes()))  # type: ignore[operator]
-    with pytest.raises(CallerError, match=r"x\.zip: cannot be taken, carry it again: "):
+    with pytest.raises(CallerError, match=r"x\.zip: cannot be taken; mend that, or carry it again: "):
         take(tmp_path / "b", RUN, "b", tmp_path / "x.zip")
 
 
@@ -242,5 +270,5 @@ def test_one_that_is_damaged_on_its_way(pair: tuple[Party, Party], tmp_path: Pat
     content = bytearray(bundle.read_bytes())
     content[200] ^= 1
     bundle.write_bytes(content)
-    with pytest.raises(CallerError, match=r"x\.zip: cannot be taken, carry it again: "):
+    with pytest.raises(CallerError, match=r"x\.zip: cannot be taken; mend that, or carry it again: "):
         b.take(bundle)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ pytest.importorskip("fsspec", reason="needs the extra store")
 
 import fsspec
 
+from gossamer.deployment.party.agreement import PartyOptions
+from gossamer.deployment.party.party import connected
 from gossamer.errors import SpecError
-from gossamer.protocol.transports import BrokerUnreachable, TransportSettings, kind_of, slowness, times_of
+from gossamer.protocol.transports import BrokerUnreachable, TransportSettings, kind_of, slowness, times_of, with_times
 from gossamer.runtimes.object_store.transport import StoreTransport, connection
 
 SOON = 10.0
@@ -347,6 +350,32 @@ def test_times_of_addresses() -> None:
     found = {"mqtts://b:1": (0, 0), "file:///a": (1, 0), "s3://bucket": (5, 0), "file:///a?poll=30&delay=60": (30, 60)}
     assert {address: times_of(address) for address in found} == found
     assert [slowness(address) for address in found] == [1.0, 1.0, 1.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        ("file:///here", "file:///here?poll=30&delay=86400"),
+        ("file:///here?poll=2", "file:///here?poll=2&delay=86400"),
+        ("s3://ours/run?delay=7", "s3://ours/run?poll=30&delay=7"),
+        ("mqtts://b:1", "mqtts://b:1"),
+    ],
+)
+def test_a_partys_own_place_has_the_times_that_were_agreed(own: str, found: str) -> None:
+    """Or else its objects would be deleted after a day, on their way to the others."""
+    assert with_times(own, "file:///srv/run?poll=30&delay=86400") == found
+    assert with_times("file:///here", "mqtt://b:1") == "file:///here"
+
+
+def test_a_node_elsewhere_waits_as_was_agreed(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    options: Any = PartyOptions(tmp_path / "x", broker=f"file://{tmp_path}/here")
+    invitation: Any = SimpleNamespace(broker="file:///there?delay=86400", run="run", me=SimpleNamespace(name="a"))
+    folder: Any = SimpleNamespace(warn=print, say=print)
+    reporter: Any = SimpleNamespace(connects=lambda: None)
+    made: Any = connected(options, invitation, folder, reporter)
+    made.close()
+    assert (made.place, made._kept) == (f"file://{tmp_path}/here", 86_400 * 11)
 
 
 def test_connections_are_made_by_address(tmp_path: Path) -> None:
