@@ -109,8 +109,8 @@ def test_noise_that_can_be_drawn_again_is_for_simulations(
         ),
         (
             "compute.strategy=vmap",
-            "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
-            "each example for itself; choose auto",
+            "compute.strategy: vmap is for simulations, and deployed parties compute each example for itself, which is "
+            "exact; leave it out",
         ),
         (
             "dataset={name: wards, path: wards.csv, target: ill, columns: {age: number}, scale: private}",

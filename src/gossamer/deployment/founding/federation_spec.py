@@ -162,11 +162,6 @@ def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:
     """
     experiment = _for_parties(text, parties)
     check_deployed(experiment)
-    if experiment.compute.strategy == "vmap":
-        raise SpecError(
-            "compute.strategy: vmap rounds a gradient by what is computed beside it, and deployed parties compute "
-            "each example for itself; choose auto"
-        )
     own = experiment if folder is None else resolved(experiment, folder)
     dataset = experiment.dataset.model_copy(update={"columns": own.dataset.complete().columns})
     # What the path says of the format is kept.
@@ -223,8 +218,9 @@ def _of_simulations(experiment: Experiment) -> Iterator[tuple[str, str]]:
     if experiment.terms.told:
         why = f"deployed nodes of {experiment.algorithm.name} are not told how many updates others have made"
         yield "algorithm.learning_rate.clock: global", why
-    if compute.rounding == "reproducible":
-        yield "compute.rounding: reproducible", "deployed parties compute each example for itself, which is exact"
+    together = {"rounding": "reproducible", "strategy": "vmap"}
+    for key in (key for key, value in together.items() if getattr(compute, key) == value):
+        yield f"compute.{key}: {together[key]}", "deployed parties compute each example for itself, which is exact"
     if compute.device is not None:
         why = "deployed parties draw their noise exactly, on a grid, and not in floating point"
         yield f"compute.device: {compute.device}", why

@@ -429,9 +429,6 @@ def _spec(before: Invitation, parties: Mapping[str, int]) -> str:
     """The run's spec, for as many parties as there are now."""
     if not parties:
         return before.spec
-    members = {member.name for member in before.members}
-    if known := sorted(members & set(parties)):
-        raise SpecError(f"{known[0]} is in this federation already; name those who join")
     everybody = [*before.sizes, *parties]
     check_names(everybody, servers(read_text(before.spec)), papers.RESERVED)
     return with_parties(before.spec, len(everybody))

@@ -214,8 +214,8 @@ def test_without_tls_only_invitations_are_issued_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parties", "line"),
     [
-        ({"a": 10}, "a is in this federation already"),
-        ({"server": 10}, "server is in this federation already"),
+        ({"a": 10}, "a is the name of another party as well"),
+        ({"server": 10}, "server is the name of a server or a file here as well"),
         ({"B": 10}, "is the name of another party as well"),
         ({"broker": 10}, "broker is the name of a server or a file here"),
         ({"x y": 10}, "name to match"),
