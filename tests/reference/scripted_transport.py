@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from gossamer.protocol.transports import Datagram
@@ -24,6 +24,7 @@ class Transport:
     connected: bool = True
     reason: str = ""
     anew: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
 
     def send(self, to: str, payload: bytes) -> bool:
         self.sent.append((to, payload))

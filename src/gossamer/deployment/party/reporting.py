@@ -161,6 +161,8 @@ def tested(prepared: Prepared, model: FloatArray, test: Split) -> dict[str, floa
 _EVERY = 1.0  # seconds between two statuses
 _UNCONFIRMED = 20.0  # seconds: what a broker has for the answer to a ping, too
 _LINE_EVERY = 60.0  # and between two lines about progress
+_USUAL = ("sent", "received", "connected", "disconnected")
+"""What transports count that is no loss."""
 
 
 class Reporter:
@@ -343,6 +345,7 @@ def _surroundings(wire: Wire, states: Mapping[str, PeerState], now: float) -> di
     return {
         "connected": transport.connected,
         "broker_says": (transport.unconfirmed(_UNCONFIRMED) or None) if transport.connected else transport.reason,
+        "transport": {kind: count for kind, count in dict(transport.counts).items() if kind not in _USUAL},
         "peers": {name: _described(peer) for name, peer in states.items() if peer.contact or peer.dropped},
         "forgotten": wire.peers.forgotten(),
         "written": time.time(),

@@ -50,7 +50,7 @@ def test_steps_of_an_update_are_no_updates(
         loop: Any = SimpleNamespace(
             counts=Counter[str](computations=computed),
             peers=SimpleNamespace(states=lambda now: {}, forgotten=lambda: []),
-            transport=SimpleNamespace(connected=True, unconfirmed=lambda seconds: ""),
+            transport=SimpleNamespace(connected=True, unconfirmed=lambda seconds: "", counts=Counter()),
             host=host,
             ended=None,
             began=0.0,
@@ -100,13 +100,16 @@ def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Pa
         forked = PeerState("up", 1.0, True, "", {}, receipts="node-1 shows others")
         wire: Any = SimpleNamespace(
             peers=SimpleNamespace(states=lambda now: {"node-1": forked}, forgotten=lambda: ["has forgotten"]),
-            transport=SimpleNamespace(connected=True, unconfirmed=lambda seconds: ""),
+            transport=SimpleNamespace(
+                connected=True, unconfirmed=lambda seconds: "", counts=Counter(received=5, dropped_stranger=2)
+            ),
             reach=SimpleNamespace(described=lambda now: {"alone": None}),
         )
         reporter.waits(wire, 100.0)
         status = folder.status()
         assert status["forgotten"] == ["has forgotten"]
         assert status["peers"]["node-1"]["receipts"] == "node-1 shows others"
+        assert status["transport"] == {"dropped_stranger": 2}
 
 
 @pytest.mark.parametrize(
