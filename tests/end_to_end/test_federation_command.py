@@ -232,8 +232,8 @@ def test_an_organisers_own_key(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["federation", "renew", "f", "--organiser", "me.key"]) == 2
     assert capsys.readouterr().err == (
-        "gossamer: error: f: the authority's certificate and its key do not belong together; put back authority.crt "
-        "and authority.key, which were made together\n"
+        "gossamer: error: f: expected an authority's certificate and the ECDSA key of it, in PEM without a password; "
+        "put back authority.crt and authority.key, which were made together\n"
     )
     assert Path("f/federation.yaml").read_bytes() == before
 

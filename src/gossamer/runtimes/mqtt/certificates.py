@@ -10,8 +10,9 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -83,13 +84,12 @@ class Authority:
         SpecError
             If they are none, or do not belong together.
         """
-        try:
+        private: Any = None
+        with suppress(ValueError, TypeError):
             own = x509.load_pem_x509_certificate(certificate)
-        except ValueError:
-            raise SpecError("expected the certificate of an authority, found something else") from None
-        private = _private_key(key)
-        if own.public_key() != private.public_key():
-            raise SpecError("the authority's certificate and its key do not belong together")
+            private = serialization.load_pem_private_key(key, password=None)
+        if not isinstance(private, ec.EllipticCurvePrivateKey) or own.public_key() != private.public_key():
+            raise SpecError("expected an authority's certificate and the ECDSA key of it, in PEM without a password")
         found = cls.__new__(cls)
         found._take(own, private)
         return found
@@ -221,13 +221,3 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise SpecError("expected an ECDSA private key in PEM (PKCS 8) without a password, found something else")
-    return key

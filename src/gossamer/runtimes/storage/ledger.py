@@ -336,17 +336,13 @@ class LedgerFile(File):
         found = self.rows("SELECT renyi_order, relation FROM data_set WHERE name = ?", data_set)
         if not found:
             return False
-        (order, relation), mine = found[0], (float(budget.order), str(budget.relation))
-        if (order, relation) != mine:
+        (order, relation), series = found[0], tuple(self.series(data_set))
+        mine = float(budget.order), str(budget.relation)
+        if (order, relation) != mine or _plain(series) != _plain(budget.series):
             raise SpecError(
-                f"data set {data_set!r} is accounted for at order {order:g} under {relation}, found order {mine[0]:g} "
-                f"under {mine[1]}; a filter's order and relation never change"
-            )
-        series = tuple(self.series(data_set))
-        if _plain(series) != _plain(budget.series):
-            raise SpecError(
-                f"data set {data_set!r} was begun with {_listed(series)}, found {_listed(budget.series)}; what is set "
-                "aside never changes"
+                f"data set {data_set!r} was begun at order {order:g} under {relation} with {_listed(series)}, found "
+                f"{mine[0]:g}, {mine[1]}, {_listed(budget.series)}; a filter's order and relation never change, and "
+                "what is set aside never changes"
             )
         return True
 

@@ -222,9 +222,12 @@ def test_what_cannot_share_a_broker(tmp_path: Path, one: Founded) -> None:
 def test_a_broker_whose_authority_is_damaged(tmp_path: Path, one: Founded, shared: SharedBroker) -> None:
     certificate = tmp_path / "hub" / "authority.crt"
     certificate.write_bytes((tmp_path / "one" / "authority.crt").read_bytes())
-    refused("hub: the authority's .* do not belong together; put back", lambda: join([], tmp_path / "hub"))
+    refused(
+        "hub: expected an authority's certificate and the ECDSA key of it.*; put back",
+        lambda: join([], tmp_path / "hub"),
+    )
     certificate.write_text("x")
-    refused("hub: expected the certificate of an authority", lambda: join([], tmp_path / "hub"))
+    refused("hub: expected an authority's certificate and the ECDSA key of it", lambda: join([], tmp_path / "hub"))
     certificate.unlink()
     refused("authority.crt: cannot read the authority's certificate: No such", lambda: join([], tmp_path / "hub"))
 

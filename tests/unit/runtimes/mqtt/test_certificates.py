@@ -131,11 +131,19 @@ def pem_of(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: bytes 
 @pytest.mark.parametrize(
     ("certificate", "key", "line"),
     [
-        (b"x", AUTHORITY.key, "expected the certificate of an authority"),
-        (AUTHORITY.certificate, b"x", "expected an ECDSA private key"),
-        (AUTHORITY.certificate, pem_of(rsa.generate_private_key(65537, 2048)), "expected an ECDSA private key"),
+        (b"x", AUTHORITY.key, "expected an authority's certificate and the ECDSA key of it"),
+        (AUTHORITY.certificate, b"x", "expected an authority's certificate and the ECDSA key of it"),
+        (
+            AUTHORITY.certificate,
+            pem_of(rsa.generate_private_key(65537, 2048)),
+            "expected an authority's certificate and the ECDSA key of it",
+        ),
         (AUTHORITY.certificate, pem_of(ec.generate_private_key(ec.SECP256R1()), b"word"), "without a password"),
-        (AUTHORITY.certificate, Authority("another").key, "do not belong together"),
+        (
+            AUTHORITY.certificate,
+            Authority("another").key,
+            "expected an authority's certificate and the ECDSA key of it",
+        ),
     ],
 )
 def test_what_is_no_authority(certificate: bytes, key: bytes, line: str) -> None:
