@@ -539,16 +539,14 @@ def check_chunk(chunk: ChunkFrame, largest_message: int) -> None:
     PeerError
         With the reason.
     """
-    if not 0 < chunk.size <= largest_message:
-        raise PeerError(f"expected a message of at most {largest_message} bytes, found one of {chunk.size}")
-    if not 1 <= chunk.chunk <= chunk.chunks <= min(chunk.size, MOST_CHUNKS):
-        raise PeerError(f"expected a chunk of at most {MOST_CHUNKS}, found {chunk.chunk} of {chunk.chunks}")
-    length = chunk_length(chunk.size, chunk.chunks)
-    expected = min(length, chunk.size - (chunk.chunk - 1) * length)
-    if len(chunk.content) != expected or (chunk.chunks - 1) * length >= chunk.size:
+    counted = 1 <= chunk.chunk <= chunk.chunks <= min(chunk.size, MOST_CHUNKS)
+    length = chunk_length(chunk.size, chunk.chunks) if counted else 0
+    before = (chunk.chunk - 1) * length
+    fits = (chunk.chunks - 1) * length < chunk.size and len(chunk.content) == min(length, chunk.size - before)
+    if not (counted and fits and chunk.size <= largest_message):
         raise PeerError(
-            f"expected {chunk.chunks} chunks of {chunk.size} bytes to have {length} bytes each, but for the last; "
-            f"found {len(chunk.content)} bytes in chunk {chunk.chunk}"
+            f"expected chunks of one length, but for the last, of a message of at most {largest_message} bytes, found "
+            f"{len(chunk.content)} bytes as chunk {chunk.chunk} of {chunk.chunks} of {chunk.size} bytes"
         )
 
 

@@ -106,13 +106,10 @@ class Heartbeat:
     version: str = ""
 
     def __post_init__(self) -> None:
-        if type(self.seconds) is not float or not 0 <= self.seconds < math.inf:
-            raise ValueError(f"expected seconds of 0 or more, found {self.seconds!r}")
-        for what, text in (("reason", self.finished), ("version", self.version)):
-            if type(text) is not str or len(text) > LONGEST_REASON:
-                raise ValueError(f"expected a {what} of at most {LONGEST_REASON} characters")
-        if type(self.knows) is not bool:
-            raise ValueError(f"expected true or false, found {self.knows!r}")
+        texts = all(type(text) is str and len(text) <= LONGEST_REASON for text in (self.finished, self.version))
+        timed = type(self.seconds) is float and 0 <= self.seconds < math.inf
+        if not (texts and timed and type(self.knows) is bool):
+            raise ValueError(f"expected seconds of 0 or more, texts of {LONGEST_REASON} letters, true or false")
 
 
 @encoding.register("peer.passed")
