@@ -11,7 +11,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -253,14 +253,11 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, allow_nan=False)
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = (), *, header: bool = True) -> str:
-    """Lines of a CSV file, of the ``columns`` or else of all keys in order; a cell is empty where a row has nothing."""
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Lines of a CSV file, of all keys in order; a cell is empty where a row has nothing."""
     out = io.StringIO()
-    writer = csv.DictWriter(
-        out, [*columns] or list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
-    )
-    if header:
-        writer.writeheader()
+    writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
 

@@ -366,7 +366,7 @@ class StudyRun:
             with folder.held():
                 folder.clear()
                 folder.write("spec.yaml", write_spec(self.experiment))
-                KeptSecret(secret, _NOT_YET).write(self.folder)
+                KeptSecret.of(secret, _NOT_YET).write(self.folder)
         return secret
 
     def _begun_with(self) -> NoiseSecret | None:

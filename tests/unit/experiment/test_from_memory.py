@@ -208,10 +208,10 @@ def test_no_warning_comes_with_it() -> None:
 @pytest.mark.parametrize(
     ("figures", "line"),
     [
-        (5, "expected figures by name, .* found int; return some"),
-        (None, "expected figures by name, .* found NoneType; return some"),
-        ({"recall": "high"}, "expected a number as 'recall', found str;"),
-        ({3: 0.5}, "expected texts as names, found int;"),
+        (5, "expected numbers by name, .* found int as"),
+        (None, "expected numbers by name, .* found NoneType as"),
+        ({"recall": "high"}, "expected numbers by name, .* found str as 'recall';"),
+        ({3: 0.5}, "expected numbers by name, .* found float as '3';"),
     ],
 )
 def test_what_is_no_measure_is_refused_before_anything_is_written(tmp_path: Path, figures: Any, line: str) -> None:

@@ -127,11 +127,11 @@ def test_a_setting_that_is_gone_changes_no_run() -> None:
 def test_the_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        KeptSecret(SECRET, RUN).write(tmp_path)
+        KeptSecret.of(SECRET, RUN).write(tmp_path)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
-    assert KeptSecret.read(tmp_path) == KeptSecret(SECRET, RUN, "run", __version__)
+    assert KeptSecret.read(tmp_path) == KeptSecret.of(SECRET, RUN, "run")
 
 
 def test_the_file_has_its_mode_before_it_has_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,15 +144,15 @@ def test_the_file_has_its_mode_before_it_has_content(tmp_path: Path, monkeypatch
         return really(path, flags, mode, **more)
 
     monkeypatch.setattr(os, "open", watched)
-    KeptSecret(SECRET, RUN).write(tmp_path)
+    KeptSecret.of(SECRET, RUN).write(tmp_path)
     assert [mode for flags, mode in made if flags & os.O_CREAT] == [0o600]
     assert all(flags & os.O_EXCL for flags, _ in made if flags & os.O_CREAT)
 
 
 def test_a_secret_never_replaces_another(tmp_path: Path) -> None:
-    KeptSecret(SECRET, RUN).write(tmp_path)
+    KeptSecret.of(SECRET, RUN).write(tmp_path)
     with pytest.raises(DataError, match="exists already"):
-        KeptSecret(NoiseSecret(bytes(16)), RUN).write(tmp_path)
+        KeptSecret.of(NoiseSecret(bytes(16)), RUN).write(tmp_path)
     assert KeptSecret.read(tmp_path).secret == SECRET
 
 
@@ -199,7 +199,7 @@ def test_a_sound_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o602])
 def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
-    KeptSecret(SECRET, RUN).write(tmp_path)
+    KeptSecret.of(SECRET, RUN).write(tmp_path)
     (tmp_path / FILE).chmod(mode)
     with pytest.raises(DataError, match=f"others may use this noise secret .mode {mode:04o}, expected 0600") as caught:
         KeptSecret.read(tmp_path)

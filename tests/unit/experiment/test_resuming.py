@@ -294,7 +294,7 @@ def test_a_run_of_another_spec_version_or_data_is_not_resumed(out: Path) -> None
     secret = (out / "noise_secret.json").read_bytes()
     (out / "noise_secret.json").unlink()
     refused("expected the run's noise secret, noise_secret.json, found none")
-    KeptSecret(gs.NoiseSecret(b"x" * 16), "0" * 32, "run").write(out)
+    KeptSecret.of(gs.NoiseSecret(b"x" * 16), "0" * 32, "run").write(out)
     refused("it was cut off, or changed")
     (out / "noise_secret.json").write_bytes(secret)
     resume(out)

@@ -19,7 +19,6 @@ import importlib
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,13 @@ FILE = "noise_secret.json"
 _KNOWN = "count the run as one without a guarantee"  # a new secret would not be this run's
 
 
-@dataclass(frozen=True)
-class KeptSecret:
+class KeptSecret(BaseModel, extra="forbid", strict=True, frozen=True):
     """A run's noise secret as its results folder keeps it.
 
     Attributes
     ----------
-    secret : NoiseSecret
-        Secret of the run.
+    noise_secret : str
+        Secret of the run, in hexadecimal digits.
     run : str
         Mark of what it was drawn for, as `mark` has it: whether settings, examples and code are still the same shows in
         it.
@@ -71,12 +69,22 @@ class KeptSecret:
         Name of the run, as its guarantee has it, which no other run of the same spec has; empty until it is known.
     """
 
-    secret: NoiseSecret
-    run: str
-    made_by: str = "run"
-    gossamer: str = __version__
-    tested: str = ""
-    name: str = ""
+    noise_secret: str = Field(pattern="^[0-9a-f]{32}$", repr=False)
+    run: str = Field(pattern="^[0-9a-f]{32}$")
+    made_by: str
+    gossamer: str
+    tested: str = Field("", pattern="^([0-9a-f]{32})?$")
+    name: str = Field("", pattern="^([0-9a-f]{64})?$")
+
+    @classmethod
+    def of(cls, secret: NoiseSecret, run: str, made_by: str = "run", **more: str) -> KeptSecret:
+        """The secret of a run that this version makes."""
+        return cls(noise_secret=secret.value.hex(), run=run, made_by=made_by, gossamer=__version__, **more)
+
+    @property
+    def secret(self) -> NoiseSecret:
+        """Secret of the run."""
+        return NoiseSecret(bytes.fromhex(self.noise_secret))
 
     def write(self, folder: Path) -> None:
         """Write it to ``folder``, readable by nobody but this user (mode 0600) from its first moment on.
@@ -86,10 +94,8 @@ class KeptSecret:
         DataError
             If it cannot be written, or a secret is there already.
         """
-        more = {name: value for name, value in vars(self).items() if name != "secret"}
-        content = _Written(noise_secret=self.secret.value.hex(), **more)
         try:
-            write_private(folder / FILE, (content.model_dump_json(indent=2) + "\n").encode(), what="noise secret")
+            write_private(folder / FILE, (self.model_dump_json(indent=2) + "\n").encode(), what="noise secret")
         except IdentityError as error:
             raise DataError(str(error)) from None
 
@@ -104,26 +110,13 @@ class KeptSecret:
         """
         path = folder / FILE
         try:
-            found = _Written.model_validate_json(read_private(path, what="noise secret", known=_KNOWN))
+            return cls.model_validate_json(read_private(path, what="noise secret", known=_KNOWN))
         except IdentityError as error:
             raise DataError(str(error)) from None
         except ValidationError:
             raise DataError(
                 f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"
             ) from None
-        secret = NoiseSecret(bytes.fromhex(found.noise_secret))
-        return cls(secret, found.run, found.made_by, found.gossamer, found.tested, found.name)
-
-
-class _Written(BaseModel, extra="forbid", strict=True):
-    """Content of the file."""
-
-    noise_secret: str = Field(pattern="^[0-9a-f]{32}$", repr=False)
-    run: str = Field(pattern="^[0-9a-f]{32}$")
-    made_by: str
-    gossamer: str
-    tested: str = Field(pattern="^([0-9a-f]{32})?$")
-    name: str = Field("", pattern="^([0-9a-f]{64})?$")
 
 
 def mark(seed: int) -> str:

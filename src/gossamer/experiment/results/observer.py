@@ -354,19 +354,14 @@ class Evaluator(Kept, Observer):
 
 def _figures(found: Any) -> dict[str, float]:
     """Figures that ``measure`` returned, if they are by name."""
-    if not isinstance(found, Mapping):
-        raise CallerError(
-            f"measure: expected figures by name, such as {{'recall': 0.9}}, found {type(found).__name__}; return some"
-        )
-    for name, value in found.items():
-        if not isinstance(name, str):
-            raise CallerError(f"measure: expected texts as names, found {type(name).__name__}; return figures by name")
-        if not isinstance(value, Real) and not (isinstance(value, np.ndarray) and value.ndim == 0):
+    given: Mapping[Any, Any] = found if isinstance(found, Mapping) else {None: found}
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, Real | np.ndarray) or np.ndim(value):
             raise CallerError(
-                f"measure: expected a number as {name[:40]!r}, found {type(value).__name__}; return a number, or "
-                "nan where there is none"
+                f"measure: expected numbers by name, such as {{'recall': 0.9}}, found {type(value).__name__} as "
+                f"{str(name)[:40]!r}; return them so, with nan where there is none"
             )
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in given.items()}
 
 
 def _by_node(

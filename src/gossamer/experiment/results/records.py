@@ -402,7 +402,7 @@ class RunRecords(Kept):
         """Write down a row of metrics, and what the run is by now."""
         self.rows.append(row)
         if self.folder is not None:
-            self.folder.add_metrics(self.rows)
+            self.folder.append("metrics.jsonl", row)
         self.save()
 
     def assess(self, areas: Sequence[float]) -> None:

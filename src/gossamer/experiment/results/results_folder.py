@@ -39,7 +39,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.experiment.preparation import secrets
-from gossamer.files import FolderLock, append, held, make_own_folder, synced, to_csv, write_own
+from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
 from gossamer.files import to_json as to_json
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
@@ -99,7 +99,6 @@ class ResultsFolder:
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
         self._lock: FolderLock | None = None
-        self._columns: dict[str, None] = {}
         _check_room(path, overwrite)
 
     @contextmanager
@@ -137,13 +136,7 @@ class ResultsFolder:
         for item in self.path.iterdir():
             if item.name.startswith(".") and item.name.endswith(".new"):
                 item.unlink()
-        if not rows:
-            for name in ("metrics.jsonl", "metrics.csv"):
-                (self.path / name).unlink(missing_ok=True)
-            return
         self.write_lines("metrics.jsonl", rows)
-        self._columns = dict.fromkeys(name for row in rows for name in row)
-        self.write("metrics.csv", self._table(rows))
 
     def length(self, name: str) -> int:
         """Bytes of a file that only grows, which are on disk when this returns; 0 where there is none."""
@@ -189,20 +182,6 @@ class ResultsFolder:
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         append(self.path / name, to_json(row) + "\n")
-
-    def add_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write down the last of ``rows``; names that none before it has make the table anew, with more columns."""
-        row = rows[-1]
-        self.append("metrics.jsonl", row)
-        if row.keys() <= self._columns.keys():
-            append(self.path / "metrics.csv", to_csv([row], self._columns, header=False))
-        else:
-            self._columns |= dict.fromkeys(row)
-            self.write("metrics.csv", self._table(rows))
-
-    def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
-        """All of ``metrics.csv``."""
-        return to_csv(rows, self._columns)
 
     def write_guarantees(self, guarantees: Iterable[Guarantee], mechanism: Mapping[str, Any], run: str) -> None:
         """Write all that is proved, which the plan fixes before the first release."""

@@ -50,6 +50,7 @@ from gossamer.experiment.runs.checkpoints import (
 from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile, Watched, listening, trackers_of
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
+from gossamer.files import to_csv
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.simulator import Simulator
@@ -238,7 +239,7 @@ class Run:
             self.folder.write("spec.yaml", write_spec(self.prepared.experiment))
             if secret is not None:
                 purpose = self.sources.purpose.partition(" ")[0]
-                KeptSecret(secret, self.mark, purpose, tested=self.tested, name=self._name()).write(self.folder.path)
+                KeptSecret.of(secret, self.mark, purpose, tested=self.tested, name=self._name()).write(self.folder.path)
         if self.folder is not None:
             self.folder.write_guarantees(self.plan.guarantees.values(), self.plan.describe(), self._name())
         self.keeper = self._keeper()
@@ -286,6 +287,7 @@ class Run:
         self.records.save()
         if self.folder is not None and self.book is not None:
             self.folder.end_receipts(self.book)
+            self.folder.write("metrics.csv", to_csv(self.records.rows))
             self.node_records.write(self.folder, self.evaluator.scores)
             if self.records.status != "interrupted":
                 self.folder.forget_checkpoint()
