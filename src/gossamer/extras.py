@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
+from typing import Any
 
 from gossamer.errors import CallerError
 from gossamer.version import DISTRIBUTION
@@ -16,8 +17,8 @@ from gossamer.version import DISTRIBUTION
 _OURS = re.compile(rf"{DISTRIBUTION}\[(.+?)\]")
 
 
-def require(package: str, who: str, extra: str) -> None:
-    """Do nothing where a package can be imported, and raise CallerError with the line that installs it where it cannot.
+def require(package: str, who: str, extra: str, kind: type[CallerError] = CallerError) -> Any:
+    """Return a package that can be imported, and refuse with the line that installs it where it cannot.
 
     Parameters
     ----------
@@ -27,15 +28,21 @@ def require(package: str, who: str, extra: str) -> None:
         Name of who needs it, with the verb, such as ``a federation needs``.
     extra : str
         Name of the extra that has it.
+    kind : type
+        Class of the error.
+
+    Raises
+    ------
+    CallerError
+        If it is not installed.
     """
+    whole = package.partition(".")[0]
     try:
-        import_module(package)
+        return import_module(package)
     except ModuleNotFoundError as missing:
-        if missing.name != package:
+        if missing.name not in (package, whole):
             raise
-        raise CallerError(
-            f"{who} the optional package {package}, which is not installed: {install_line(extra)}"
-        ) from None
+        raise kind(f"{who} the optional package {whole}, which is not installed: {install_line(extra)}") from None
 
 
 def install_line(extra: str) -> str:

@@ -20,7 +20,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ import numpy.typing as npt
 from gossamer.data.examples import Labelled, Pair
 from gossamer.data.files import BINARY, MOST_DATA, NAMES, PYTHON, archive, read_bytes, variant
 from gossamer.errors import DataError, failing_as
-from gossamer.extras import install_line
+from gossamer.extras import require
 from gossamer.files import read_file
 
 _SHAPE = (3, 32, 32)
@@ -219,10 +218,7 @@ def read_images(path: Path) -> Pair:
     DataError
         If Pillow is not installed, there are no pictures for training, one cannot be read, or sizes differ.
     """
-    try:
-        image_module = import_module("PIL.Image")
-    except ImportError as error:
-        raise DataError(f"pictures need Pillow, which is not here: {install_line('images')}") from error
+    image_module = require("PIL.Image", "data of pictures need", "images", DataError)
     if path.is_dir():
         return _read_both(path, _folder_entries(path), image_module)
     try:

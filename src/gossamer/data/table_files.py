@@ -17,7 +17,7 @@ from gossamer.data.columns import CsvSettings
 from gossamer.data.files import opened
 from gossamer.data.table import BLOCK, Block, Cells, NamedRows, in_blocks, of_dialect
 from gossamer.errors import DataError
-from gossamer.extras import install_line
+from gossamer.extras import require
 
 
 def table_file(
@@ -35,14 +35,8 @@ def parquet_table(path: Path) -> NamedRows:
     DataError
         If it is no such file, its columns have not different names, or pyarrow is not installed.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(
-            f"{path}: Parquet files are read with pyarrow, which is not installed; save the table as CSV, or install "
-            f"it: {install_line('parquet')}"
-        ) from None
+    who = f"{path}: save the table as CSV; a Parquet file needs"
+    pa, pq = (require(name, who, "parquet", DataError) for name in ("pyarrow", "pyarrow.parquet"))
     if not path.is_file():
         raise DataError(f"cannot read {path}: expected a regular file; correct its path")
     try:

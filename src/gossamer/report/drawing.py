@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
-from gossamer.extras import install_line
+from gossamer.extras import require
 from gossamer.files import in_bytes, replaced, to_csv, words_beside, write_own
 
 _MEANINGS: dict[str, str] = words_beside(__file__)
@@ -97,10 +96,7 @@ def needed(name: str, extra: str = "report", what: str = "a report") -> Any:
     DataError
         If it is not installed.
     """
-    try:
-        return import_module(name)
-    except ImportError:
-        raise _missing(name, extra, what) from None
+    return require(name, f"{what} needs", extra, DataError)
 
 
 def altair() -> Any:
@@ -118,12 +114,7 @@ def require_libraries() -> None:
     """
     for name in LIBRARIES:
         if find_spec(name) is None:
-            raise _missing(name, "report", "a report")
-
-
-def _missing(name: str, extra: str, what: str) -> DataError:
-    package = name.partition(".")[0]
-    return DataError(f"{what} needs the package {package}, which is not installed: {install_line(extra)}")
+            needed(name)
 
 
 class Shown(StrEnum):

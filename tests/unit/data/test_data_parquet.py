@@ -94,7 +94,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
 
 def test_without_pyarrow_the_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r'save the table as CSV, or install it: .* -m pip install "pyarrow>='):
+    with pytest.raises(DataError, match=r'save the table as CSV; .* -m pip install "pyarrow>='):
         parquet_table(file)
 
 

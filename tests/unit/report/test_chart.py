@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from gossamer.errors import DataError
-from gossamer.report import drawing as figure
 from gossamer.report.curves import chart
 
 METRICS: dict[str, list[float | None]] = {
@@ -71,9 +71,6 @@ def test_a_run_without_usual_figures_names_those_it_has() -> None:
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(figure, "import_module", absent)
+    monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(DataError, match=r'altair, which is not installed: .* -m pip install "altair>='):
         chart(METRICS)

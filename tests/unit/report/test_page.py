@@ -159,7 +159,7 @@ def test_paper_without_its_package_is_refused(
     records: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "weasyprint", None)
-    with pytest.raises(DataError, match=r"a report on paper needs the package weasyprint, which is not installed"):
+    with pytest.raises(DataError, match=r"a report on paper needs the optional package weasyprint"):
         write_paper(page_of_runs(records), tmp_path)
     assert not [*tmp_path.iterdir()]
 
