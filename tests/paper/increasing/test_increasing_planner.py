@@ -29,7 +29,6 @@ from gossamer.algorithms.increasing.planning import (
     schedule_of,
     selection_pass,
     selection_passes,
-    transition_powers,
 )
 from gossamer.errors import SpecError
 from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
@@ -216,7 +215,7 @@ def test_what_is_planned_is_claimed(r0: str) -> None:
 
 @pytest.mark.parametrize(("power", "over"), [(0.5, 1.0), (0.5, 1.5), (1.0, 1.0), (0.0, 1.0)])
 def test_case_2(power: float, over: float) -> None:
-    """K = k K+ at the plan's own m/T, and p+ is the plan's power where k is 1; without growth q is s_0/N."""
+    """K = k K+ at the plan's own m/T; without growth q is s_0/N."""
     problem = RoundProblem(16, 10_000, 5_000_000, 8, 0.5 if power < 1 else 0.2, power, 0.06, 2, over)
     found = plan_rounds(problem)
     assert found.claim_problem is None
@@ -226,18 +225,6 @@ def test_case_2(power: float, over: float) -> None:
         assert limit < 5_000_000
         return
     assert over * limit == pytest.approx(5_000_000, rel=1e-5)  # T is a whole number, and m/T with it
-    low, high = transition_powers(problem, found.m)
-    assert low is None or low < power
-    if over == 1:
-        assert high == pytest.approx(power, abs=1e-5)
-
-
-def test_case_1_ends_at_p_minus() -> None:
-    """Example 3 has K = K- at its power 1, to the 1 % to which m/T settled; settled completely it is 1."""
-    problem, exact = EXAMPLES[3], settled(3)
-    assert transition_powers(problem, plan(3).m)[0] == pytest.approx(1, abs=1e-3)
-    assert transition_powers(problem, exact.m)[0] == pytest.approx(1, abs=1e-4)
-    assert transition_powers(problem, 0.0) == (None, None)
 
 
 def test_sizes_that_do_not_grow_have_a_limit() -> None:

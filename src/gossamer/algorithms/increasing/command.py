@@ -20,7 +20,6 @@ _WORDS = words_beside(__file__)
 def plan_document(plan: of.RoundPlan, proved: of.Proved) -> dict[str, Any]:
     """A plan as plain data."""
     asked, theorem = plan.problem, plan.theorem
-    low, high = of.transition_powers(asked, plan.m)
     return {
         "q": plan.q,
         "m": plan.m,
@@ -32,8 +31,6 @@ def plan_document(plan: of.RoundPlan, proved: of.Proved) -> dict[str, Any]:
         "r0": theorem.r0,
         "r": theorem.r,
         **plan.limits,
-        "p_minus": low,
-        "p_plus": high,
         "budget_b": plan.budget,
         "delta": plan.delta,
         "aggregate_noise": plan.aggregate_noise,

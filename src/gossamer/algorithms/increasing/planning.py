@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -301,43 +300,6 @@ def maximal_r0(sigma: float) -> float:
     """
     most = largest_r0(sigma)
     return most if most == 1 / math.e else 0.99 * most
-
-
-_POWERS = np.linspace(0.0, 4.0, 81)
-
-
-def transition_powers(problem: RoundProblem, m: float) -> tuple[float | None, float | None]:
-    """The powers p- with K = K-, and p+ with K = K+, of sizes s_0 (1 + i/m)^p.
-
-    Parameters
-    ----------
-    problem : RoundProblem
-        Terms of the plan, of which power and case do not count.
-    m : float
-        m of the sizes; with 0 they do not grow, whatever the power.
-
-    Returns
-    -------
-    (float or None, float or None)
-        The least such powers from 0 to 4; None where there is none.
-    """
-    return (None, None) if m == 0 else (_least_root(problem, m, above=False), _least_root(problem, m, above=True))
-
-
-def _least_root(problem: RoundProblem, m: float, above: bool) -> float | None:
-    def excess(p: float) -> float:
-        """ln K - ln K-, or ln K+."""
-        q = problem.initial_size / problem.dataset_size / m**p
-        rounds = ((p + 1) * problem.epochs / q) ** (1 / (p + 1))
-        theorem = problem.theorem(m / rounds, p)
-        limit = theorem.k_plus if above else theorem.k_minus
-        return math.log(problem.gradients / limit(problem.epsilon, q, problem.dataset_size))
-
-    found = [(p, excess(p)) for p in _POWERS.tolist()]
-    for (low, one), (high, other) in pairwise(found):
-        if one * other <= 0:
-            return float(brentq(excess, low, high, xtol=1e-12))
-    return None
 
 
 Sizes = npt.NDArray[np.int64]
