@@ -210,8 +210,12 @@ class ReleasedScores:
         Raises
         ------
         DataError
-            If two are not parts of one release, or are of one party, or masks do not cancel.
+            If there are none, two are not parts of one release, or are of one party, or masks do not cancel.
         """
+        if not found or None in found:
+            raise DataError(
+                f"expected what parties released, found a folder without {FILE}, or no folder; leave it out"
+            )
         first, counts, masked = found[0], dict[str, Sequence[ScoreCounts]](), dict[str, MaskedPart]()
         for one in found:
             names = [*one.counts, *one.masked]

@@ -92,6 +92,12 @@ def test_the_file_says_what_the_run_said_and_whether_it_is_of_a_sum(changed: dic
     assert f"sensitivity at {found.summary(0.1)['threshold']:.3g}" in card
 
 
+def test_parts_that_are_not_there_are_refused(folder: Path, tmp_path: Path) -> None:
+    for places in ([], [folder, tmp_path]):
+        with pytest.raises(CallerError, match="expected what parties released"):
+            ReleasedScores.together([ReleasedScores.read(place) for place in places])  # type: ignore[misc]
+
+
 @pytest.mark.filterwarnings("ignore::gossamer.errors.RunWarning")
 def test_a_sweep_has_its_runs_figures_at_the_threshold(table: Path, tmp_path: Path) -> None:
     dataset = {**TABLE["dataset"], "path": str(table)}
