@@ -129,6 +129,7 @@ def node_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.founding.layout import place_of
     from gossamer.deployment.party.agreement import PartyOptions
     from gossamer.deployment.party.party import run_party
+    from gossamer.keys.invitations import InvitationError
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
     chosen |= {"modules": options.module, "quiet": options.quiet or options.log_file == STDERR}
@@ -141,8 +142,23 @@ def node_command(options: argparse.Namespace) -> int:
         for run in options.run or [None]:  # one after the other
             if "stopped" not in ended:
                 party = PartyOptions(**chosen | {"run": run})
-                ended.append(run_party(party, partial(_shown, door, party.quiet)))
+                try:
+                    ended.append(run_party(party, partial(_shown, door, party.quiet)))
+                except InvitationError as error:  # such as one that has expired since
+                    if run == (options.run or [run])[-1] or not _is_over(party.state):
+                        raise
+                    say(f"run {run} is over: {error}")
     return ENDED_SHORT if "short" in ended else 0
+
+
+def _is_over(state: Path) -> bool:
+    """Whether a node has done its part in a run."""
+    from gossamer.deployment.party.state_folder import StateFolder
+
+    try:
+        return bool(StateFolder(state).status()["state"] == "finished")
+    except CallerError:
+        return False
 
 
 def pack_command(options: argparse.Namespace) -> int:

@@ -227,6 +227,31 @@ def test_names_are_looked_at_before_the_first_of_several_runs(folder: Path, caps
     assert files(folder) == before
 
 
+@pytest.mark.parametrize("state", ["finished", "running", None])
+def test_a_run_that_is_over_and_has_expired_is_no_hindrance_to_the_next(
+    state: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where a service is started again after three months."""
+    taken = list[str | None]()
+
+    def run_party(options: PartyOptions, beside: object) -> str:
+        taken.append(options.run)
+        if options.run == "2":
+            raise InvitationError("the invitation has expired")
+        return "finished"
+
+    monkeypatch.setattr("gossamer.deployment.party.party.run_party", run_party)
+    if state is not None:
+        (place := folder / "a/runs/2/state").mkdir(parents=True)
+        (place / "status.json").write_text(json.dumps({"state": state}))
+    command = ["node", "--invitation", str(folder / "a/invitation.yaml"), "--run"]
+    assert main([*command, "2,3"]) == (0 if state == "finished" else 2)
+    assert taken == (["2", "3"] if state == "finished" else ["2"])
+    said = "run 2 is over: the invitation has expired" if state == "finished" else "error: the invitation has expired"
+    assert said in capsys.readouterr().err
+    assert main([*command, "2"]) == 2
+
+
 def test_another_organiser_whom_the_policy_allows_as_well(folder: Path) -> None:
     assert run(folder) == 0
     second, other = read_signed(folder / "a/runs/2/invitation.yaml"), Identity.of_seed(bytes([78]) * 32)
