@@ -356,7 +356,8 @@ def _figures(found: Any) -> dict[str, float]:
     """Figures that ``measure`` returned, if they are by name."""
     given: Mapping[Any, Any] = found if isinstance(found, Mapping) else {None: found}
     for name, value in given.items():
-        if not isinstance(name, str) or not isinstance(value, Real | np.ndarray) or np.ndim(value):
+        is_number = isinstance(value, Real) or (isinstance(value, np.ndarray) and value.ndim == 0)
+        if not isinstance(name, str) or not is_number:
             raise CallerError(
                 f"measure: expected numbers by name, such as {{'recall': 0.9}}, found {type(value).__name__} as "
                 f"{str(name)[:40]!r}; return them so, with nan where there is none"
