@@ -220,6 +220,13 @@ def check_further(first: Invitation, invitation: Invitation, name: str) -> None:
             f"expected an invitation to run {name} of the federation whose first run is {first.run}, found one of "
             "another federation, or to a run of another name; ask the organiser for the right one"
         )
+    keys = {member.name: member.key for member in first.members}
+    if swapped := [one for one in invitation.members if keys.get(one.name, one.key) != one.key]:
+        known, found = keys[swapped[0].name].fingerprint, swapped[0].key.fingerprint
+        raise InvitationError(
+            f"run {name}: expected {swapped[0].name} with the key of the first run, {known}, found another one, "
+            f"{found}; keys stay what they were, so ask both the organiser and that party"
+        )
 
 
 def _check(text: str | None, pattern: str, what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -260,6 +261,17 @@ def test_another_organiser_whom_the_policy_allows_as_well(folder: Path) -> None:
     with pytest.raises(InvitationError, match="run 2: expected the organiser of the first run, "):
         party(folder, "a", "2", ORGANISER, other)
     with pytest.raises(InvitationError, match="expected the organiser with fingerprint"):
+        party(folder)
+
+
+def test_a_party_with_another_key_than_in_the_first_run(folder: Path) -> None:
+    """Which the organiser could swap for one of its own: fingerprints were compared at the founding alone."""
+    assert run(folder) == 0
+    second, other = read_signed(folder / "a/runs/2/invitation.yaml"), Identity.of_seed(bytes([79]) * 32)
+    members = [replace(one, key=other.public_key) if one.name == "b" else one for one in second.members]
+    terms = second.broker, members, second.spec, second.expires, second.issued, second.run
+    (folder / "a/runs/2/invitation.yaml").write_text(invite(ORGANISER, *terms)["a"])
+    with pytest.raises(InvitationError, match=r"expected b with the key of the first run, .* found another one, "):
         party(folder)
 
 
