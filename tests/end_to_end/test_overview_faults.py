@@ -68,6 +68,7 @@ class Drill:
         self.federation = LocalFederation.found(experiment(SPEC % nodes), self.folder, url)
         self.broker, self.pids = FoundedBroker(self.folder), dict[str, int]()
         self.said, self.stack = folder / "overview.jsonl", ExitStack()
+        self.programs: list[subprocess.Popen[bytes]] = []
 
     def state(self, name: str) -> Path:
         return self.folder / name / "state"
@@ -87,6 +88,7 @@ class Drill:
                 stderr=output,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
+        self.programs.append(process)
         self.pids[name] = process.pid
 
     def start_on_own_disk(self, name: str) -> None:
@@ -159,7 +161,8 @@ def drill(folder: Path, nodes: int) -> Iterator[Drill]:
             for pid in (watch.pid, *there.pids.values()):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            watch.wait()
+            for program in (watch, *there.programs):
+                program.wait()
 
 
 # Each makes a fault at one party, says what the overview has to say of it, and gives what mends it.
@@ -250,9 +253,12 @@ def _losing(there: Drill, name: str, loses: Loses) -> Mend:
 
 
 def large_messages(there: Drill, name: str) -> tuple[str, Mend]:
-    """A model has 5,200 bytes, and what is said beside it a few hundred."""
+    """A model has 5,200 bytes, and what is said beside it a few hundred.
+
+    Who was sending one says what is lost; who was waiting for one does not know of it, and its peers say what they see.
+    """
     mend = _losing(there, name, lambda kind, size: kind == PUBLISH and size > 4000)
-    return "perhaps too large: the broker confirms messages", mend
+    return "perhaps too large: the broker confirms messages|nothing was acknowledged between it and", mend
 
 
 def acknowledgements(there: Drill, name: str) -> tuple[str, Mend]:

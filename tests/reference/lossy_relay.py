@@ -69,9 +69,11 @@ class LossyRelay:
         self._up.set()
         await self._over.wait()
         server.close()
-        here = asyncio.current_task()
-        for task in asyncio.all_tasks() - {here}:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.1)  # in which the loop closes what was aborted
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on one connection, until either end closes it."""
