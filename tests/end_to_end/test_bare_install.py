@@ -22,6 +22,8 @@ OPTIONAL = [
         "vl_convert",
         "weasyprint",
         "ray",
+        "fsspec",
+        "s3fs",
         "onnxscript",
         "joblib",
         "prometheus_client",
