@@ -126,7 +126,7 @@ def test_results_that_were_damaged_are_not_attacked(capsys: pytest.CaptureFixtur
     Path("out/summary.json").write_text(json.dumps(summary))
     model = load_file("out/model.safetensors")
     save_file({**model, "bias": np.full_like(model["bias"], np.nan)}, "out/model.safetensors")
-    assert "the model has numbers that are not finite" in refused(capsys, "attack", "membership", "out")
+    assert "model.safetensors: expected finite numbers, found others" in refused(capsys, "attack", "membership", "out")
 
 
 @pytest.mark.parametrize("name", ["gossip", "allreduce"])

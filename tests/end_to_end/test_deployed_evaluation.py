@@ -76,7 +76,7 @@ def federation(spec: dict[str, Any]) -> LocalFederation:
 def party(federation: LocalFederation, name: str = "node-0") -> Joined:
     place = federation.folder / name
     more = {"policy": place / "policy.yaml", "data": place / "data.npz"}
-    return joined(PartyOptions(place / "invitation.yaml", federation.organiser, **more))
+    return joined(PartyOptions(place / "invitation.yaml", organiser=federation.organiser, **more))
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def test_a_party_with_a_table_counts_its_groups_apart() -> None:
     Path("f/a/policy.yaml").write_text(json.dumps(rules))
     place = Path("f/a")
     more = {"policy": place / "policy.yaml", "data": Path("train.csv"), "test": Path("test.csv")}
-    options = PartyOptions(place / "invitation.yaml", founded.organiser.fingerprint, **more)
+    options = PartyOptions(place / "invitation.yaml", organiser=founded.organiser.fingerprint, **more)
     with joined(options) as (folder, held, host):
         evaluated(folder, held, host)
         scores = ReleasedScores.read(folder.path)
@@ -491,7 +491,7 @@ def test_a_party_masks_one_histogram_in_a_run(masked: LocalFederation) -> None:
     rules["data"]["second"] = {**rules["data"]["node-0"], "path": "second.npz"}
     (place / "policy.yaml").write_text(yaml.safe_dump(rules))
     more: Any = {"policy": place / "policy.yaml", "data": place / "second.npz", "store": place / "again"}
-    again = joined(PartyOptions(place / "invitation.yaml", masked.organiser, **more))
+    again = joined(PartyOptions(place / "invitation.yaml", organiser=masked.organiser, **more))
     with pytest.raises(DataError, match="are in this run already, at node-0") as error, again:
         pass
     assert "\n" not in str(error.value)

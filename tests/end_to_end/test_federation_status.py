@@ -16,8 +16,7 @@ from tests.reference.deployments import experiment, parties, until
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.deployment.founding.founding import found
-from gossamer.keys.identity import Identity
-from gossamer.keys.invitations import invite, read_signed
+from gossamer.keys.invitations import read_signed
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"
@@ -48,14 +47,6 @@ def test_the_key_of_another_federation(tmp_path: Path, capsys: pytest.CaptureFix
     line = refused(capsys, one)
     assert "expected the overview's key of run" in line
     assert f"found that of another federation, {read_signed(other / 'federation.yaml').overview.fingerprint}" in line
-
-
-def test_a_federation_without_an_overview(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = founded(tmp_path / "f")
-    before, signer = read_signed(folder / "federation.yaml"), Identity.load(folder / "organiser.key")
-    old = invite(signer, before.broker, before.members, before.spec, before.expires, before.issued, before.run)
-    (folder / "federation.yaml").write_text(old["a"])
-    assert "`gossamer federation renew` adds what it takes" in refused(capsys, folder)
 
 
 def test_what_is_no_federation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -366,7 +366,7 @@ def _write(invitation: Invitation, organiser: Identity) -> str:
 
 
 def _texts(of: Invitation | Member, *names: str) -> dict[str, Any]:
-    """What there is of these attributes, as a file has them."""
+    """Those of these attributes that there are, as a file has them."""
     return {name: _written(value) for name in names if (value := getattr(of, name)) is not None}
 
 

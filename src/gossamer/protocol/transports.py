@@ -357,7 +357,7 @@ def with_times(address: str, agreed: str) -> str:
 
 
 def slowness(address: str) -> float:
-    """How many times longer peers are waited for than on a broker: 1 where all is there within ten seconds."""
+    """Factor by which peers are waited for longer than on a broker: 1 where all is there within ten seconds."""
     return max(1.0, max(times_of(address)) / _QUICK)
 
 

@@ -171,8 +171,9 @@ class VirtualLoop(Kept):
         return round(self._heap[0][0] - self.start, 9) if self._heap else None
 
     def before_snapshot(self) -> None:
-        while self._at_once:
-            heappush(self._heap, self._at_once.popleft())
+        self._heap += self._at_once
+        self._heap.sort()  # a heap still, and the same one whenever snapshots were taken
+        self._at_once.clear()
 
     def after_restore(self) -> None:
         heap: Any = self._heap

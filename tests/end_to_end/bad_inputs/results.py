@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tests.end_to_end.bad_inputs.case import Case, Make
 
 MEMBERSHIP, REPEAT = "attack membership results", "run --repeat results --out again"
+DAMAGED = "model.safetensors: expected the model of a run, found it damaged"
 REPORT = "report results"
 
 
@@ -109,7 +110,7 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
         "a model of bytes",
         MEMBERSHIP,
         _written("model.safetensors", bytes(range(256)) * 9),
-        "model.safetensors does not fit",
+        DAMAGED,
     ),
     (
         "a model that says 2**60",
@@ -122,15 +123,20 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
         "a model of NaN",
         MEMBERSHIP,
         _model(lambda parts: parts["bias"].fill(np.nan)),
-        "the model has numbers that are not finite",
+        "model.safetensors: expected finite numbers, found others",
     ),
     (
         "a model of another shape",
         MEMBERSHIP,
         _model(lambda parts: parts.update(bias=np.ones(3, np.float32))),
-        "model.safetensors does not fit",
+        DAMAGED,
     ),
-    ("a model with other parts", MEMBERSHIP, _model(lambda parts: parts.pop("bias")), "model.safetensors does not fit"),
+    (
+        "a model with other parts",
+        MEMBERSHIP,
+        _model(lambda parts: parts.pop("bias")),
+        DAMAGED,
+    ),
     ("no secret", REPEAT, _gone("noise_secret.json"), "noise_secret.json"),
     ("a secret that is cut off", REPEAT, _cut("noise_secret.json", 9), "noise_secret.json"),
     (

@@ -289,7 +289,7 @@ def _taking_part(
 
 
 def _rules(runs: _Runs) -> bytes:
-    """Who may do what at the broker."""
+    """Rights of each at the broker."""
     lists = (
         access_list(one.run, papers.on_broker(one, removed), partial(papers.known_as, run=name))
         for name, (one, removed) in runs.items()

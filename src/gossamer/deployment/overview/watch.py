@@ -192,7 +192,7 @@ def judged(
 
 
 def _cut_off(heard: Statuses, least: float) -> dict[str, str]:
-    """What is said of parties that are heard, where nothing is acknowledged for long between them and all they reach.
+    """Problems of parties that are heard, where nothing is acknowledged for long between them and all they reach.
 
     It may be only the others who notice, as where large messages to a party are lost. Of two ends it is the fault of
     the one that has more such peers, as a server that all its parties lose.
