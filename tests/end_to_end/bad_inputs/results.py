@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tests.end_to_end.bad_inputs.case import Case, Make
 
 MEMBERSHIP, REPEAT = "attack membership results", "run --repeat results --out again"
-DAMAGED = "model.safetensors: expected the model of a run, found it damaged"
+NO_MODEL = "model.safetensors: expected the model of a run, found it damaged"
 REPORT = "report results"
 
 
@@ -110,7 +110,7 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
         "a model of bytes",
         MEMBERSHIP,
         _written("model.safetensors", bytes(range(256)) * 9),
-        DAMAGED,
+        NO_MODEL,
     ),
     (
         "a model that says 2**60",
@@ -129,13 +129,13 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
         "a model of another shape",
         MEMBERSHIP,
         _model(lambda parts: parts.update(bias=np.ones(3, np.float32))),
-        DAMAGED,
+        NO_MODEL,
     ),
     (
         "a model with other parts",
         MEMBERSHIP,
         _model(lambda parts: parts.pop("bias")),
-        DAMAGED,
+        NO_MODEL,
     ),
     ("no secret", REPEAT, _gone("noise_secret.json"), "noise_secret.json"),
     ("a secret that is cut off", REPEAT, _cut("noise_secret.json", 9), "noise_secret.json"),
