@@ -88,10 +88,10 @@ class Robust(Section):
         """``vector`` as far from its ``centre`` as it counts; the centre for what is not finite."""
         if not vector.is_within():
             return centre
-        if self.radius is None or length(difference := vector - centre) <= self.radius:
+        if self.radius is None:
             return vector
-        nearer: Model = centre + shortened(difference, self.radius)
-        return nearer.within()
+        nearer = shortened(difference := vector - centre, self.radius)
+        return vector if nearer is difference else (centre + nearer).within()
 
     def of(self, vectors: Sequence[Model]) -> Model:
         """Return what it makes of vectors, [size] each, that are `near` their centre."""
