@@ -278,11 +278,6 @@ def _bins(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     return np.geomspace(low, high if high > low else 2 * low, _BINS + 1)
 
 
-_CELL, _GAP, _MARGIN = 84, 6, 10  # pixels: least side of a picture, between pictures, around the grid
-_FONT = 14
-_WHITE = 255
-
-
 def stretched(picture: FloatArray, low: float | None = None, high: float | None = None) -> FloatArray:
     """``picture`` mapped linearly so that low becomes 0 and high 1; by default its own least and largest value.
 
@@ -302,42 +297,25 @@ def write_grid(path: Path, rows: Sequence[tuple[str, Sequence[FloatArray]]]) -> 
     path : Path
         The file.
     rows : sequence of (label, pictures)
-        Rows of equally many pictures, all of one size: [height, width], or [channels, height, width] with 1 or 3
-        channels, with values in [0, 1]. Pixels are enlarged by a whole factor, never smoothed.
+        Rows of equally many pictures [channels, height, width], with 1 or 3 channels and values in [0, 1]. They are
+        enlarged, never smoothed.
 
     Raises
     ------
     DataError
-        If Pillow is not installed, or an array is no picture.
+        If matplotlib is not installed.
     """
-    image, draw, font = (
-        needed(f"PIL.{name}", "images", "a grid of pictures") for name in ("Image", "ImageDraw", "ImageFont")
-    )
-    face = font.load_default(size=_FONT)
-    cells = [[_pixels(picture) for picture in pictures] for _, pictures in rows]
-    height, gap = cells[0][0].shape[0], ((0, _GAP), (0, _GAP), (0, 0))
-    left = _MARGIN + max(int(face.getlength(label)) for label, _ in rows) + _GAP
-    grid = np.vstack([np.hstack([np.pad(cell, gap, constant_values=_WHITE) for cell in row]) for row in cells])
-    size = left + grid.shape[1] - _GAP + _MARGIN, 2 * _MARGIN + grid.shape[0] - _GAP
-    picture = image.new("RGB", size, "white")
-    picture.paste(image.fromarray(grid), (left, _MARGIN))
-    pen = draw.Draw(picture)
-    for i, (label, _) in enumerate(rows):
-        middle = _MARGIN + i * (height + _GAP) + height // 2
-        pen.text((_MARGIN, middle), label, fill=0, font=face, anchor="lm")
+    figure_class = needed("matplotlib.figure", "figures", "a grid of pictures").Figure
+    figure = figure_class(figsize=(1 + len(rows[0][1]), len(rows)), layout="constrained")
+    places = figure.subplots(len(rows), len(rows[0][1]), squeeze=False)
+    for (label, pictures), row in zip(rows, places, strict=True):
+        row[0].set_ylabel(label, rotation=0, ha="right", va="center")
+        for place, picture in zip(row, pictures, strict=True):
+            colours = np.repeat(picture, 3 // len(picture), axis=0).transpose(1, 2, 0)
+            place.imshow(colours, interpolation="nearest", aspect="equal")
+            place.set(xticks=[], yticks=[], frame_on=False)
     with replaced(path) as file:
-        picture.save(file, format="PNG")
-
-
-def _pixels(picture: FloatArray) -> npt.NDArray[np.uint8]:
-    """Bytes [height, width, 3], enlarged."""
-    channels = picture[None] if picture.ndim == 2 else picture
-    if channels.ndim != 3 or len(channels) not in (1, 3):
-        raise DataError(f"expected a picture [1 or 3 channels, height, width], found {list(picture.shape)}")
-    values = np.rint(255 * np.clip(channels, 0, 1)).astype(np.uint8).transpose(1, 2, 0)
-    colour = np.repeat(values, 3, axis=2) if len(channels) == 1 else values
-    factor = max(1, -(-_CELL // min(colour.shape[:2])))
-    return colour.repeat(factor, axis=0).repeat(factor, axis=1)
+        figure.savefig(file, dpi=max(100, *rows[0][1][0].shape), format="png")
 
 
 # Numbers of a report in words.
