@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.floating]
+Floats = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 IndexArray = IntArray
 """Places of rows, examples or nodes, from 0."""

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import BoolArray, FloatArray, Floats, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
 
@@ -53,7 +52,7 @@ class Canaries:
 
     rows: IndexArray
     examples: Split
-    included: npt.NDArray[np.bool_]
+    included: BoolArray
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -163,7 +162,7 @@ class Sum(NamedTuple):
     each: float
     rate: float
 
-    def log_likelihood_ratios(self) -> npt.NDArray[np.float64]:
+    def log_likelihood_ratios(self) -> Floats:
         """Logarithms of how much likelier the sum is with each canary than without it, [slots].
 
         With g a gradient of a slot, and y the inner product of g with the sum, less the mean of all that is not of
@@ -181,7 +180,7 @@ class Sum(NamedTuple):
         inside, outside = (self._log_likelihoods(own, surprise) for own in (self.inside, self.outside))
         return np.clip(inside - outside, -_SURE, _SURE)
 
-    def _log_likelihoods(self, own: FloatArray, surprise: FloatArray) -> npt.NDArray[np.float64]:
+    def _log_likelihoods(self, own: FloatArray, surprise: FloatArray) -> Floats:
         squares = _products(own, own)
         if not squares.any():
             return squares
@@ -189,10 +188,10 @@ class Sum(NamedTuple):
         variance = float(np.mean(np.square(surprise, dtype=np.float64))) * squares + self._crowd(own)
         with np.errstate(divide="ignore", invalid="ignore"):  # a rate of 1; a gradient or a variance of 0
             sampled = np.nan_to_num((y * squares - squares**2 / 2) / variance, nan=0.0, posinf=_SURE, neginf=-_SURE)
-            found: npt.NDArray[np.float64] = np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + sampled)
+            found: Floats = np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + sampled)
         return found
 
-    def _crowd(self, own: FloatArray) -> npt.NDArray[np.float64]:
+    def _crowd(self, own: FloatArray) -> Floats:
         """Variance of the inner products of each of ``own`` with what the other slots and examples add to the sum."""
         count, half = len(own), self.rate / 2
         some = np.linspace(0, count - 1, min(_NEIGHBOURS, count)).astype(np.int64)
@@ -200,17 +199,17 @@ class Sum(NamedTuple):
         spread = np.asarray(half * (inside**2 + outside**2) - (half * (inside + outside)) ** 2, np.float64)
         spread[np.arange(len(some)), some] = 0.0
         others = self.each * np.square(self.others @ own.T).sum(axis=0)
-        found: npt.NDArray[np.float64] = spread.sum(axis=0) * (count / len(some)) + self.rate * (1 - self.rate) * others
+        found: Floats = spread.sum(axis=0) * (count / len(some)) + self.rate * (1 - self.rate) * others
         return found
 
 
-def _products(left: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:
+def _products(left: FloatArray, right: FloatArray) -> Floats:
     """Inner products of rows."""
-    found: npt.NDArray[np.float64] = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+    found: Floats = np.einsum("ij,ij->i", left, right, dtype=np.float64)
     return found
 
 
-def correct_guesses(canaries: Canaries, scores: npt.NDArray[np.float64], guesses: int) -> int:
+def correct_guesses(canaries: Canaries, scores: Floats, guesses: int) -> int:
     """Number of coins that are guessed right from scores.
 
     The half of the guesses with the highest scores say "in", the other half, with the lowest, "out"; about the canaries

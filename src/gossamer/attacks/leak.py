@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.arrays import IndexArray
+from gossamer.arrays import FloatArray, Floats, IndexArray
 from gossamer.data.examples import Split
 from gossamer.privacy.mechanisms import NeighboringRelation
 from gossamer.privacy.tasks import Query
@@ -154,13 +154,11 @@ def _target(train: Split, like: int, classes: int | None, generator: np.random.G
     return train.targets[like] * np.float32(generator.choice([1.0, -1.0, 0.0, 1e30]))
 
 
-Vector = npt.NDArray[np.float64]
-
 CHANCE = 1e-12
 """Chance at most that a check of noise fails though the noise is right."""
 
 
-def to_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vector:
+def to_units(answer: FloatArray, query: Query, clip: float) -> Floats:
     """A noisy ``answer`` [size, and a count if ``query`` asks for one] in units of what its noise hides."""
     found = np.asarray(answer, np.float64) * query.normaliser
     share = query.count_share
@@ -170,17 +168,17 @@ def to_units(answer: npt.NDArray[np.floating], query: Query, clip: float) -> Vec
     return found
 
 
-def rounding(first: Vector, second: Vector, examples: int, unit_roundoff: float, longest: float = 1.0) -> float:
+def rounding(first: Floats, second: Floats, examples: int, unit_roundoff: float, longest: float = 1.0) -> float:
     """Distance by which rounding may part two answers, sums of so many ``examples``, each that long at most."""
     each = examples * (examples + len(first) + 4)
     return unit_roundoff * (2 * each * longest + 4 * (_length(first) + _length(second)))
 
 
-def _length(vector: Vector) -> float:
+def _length(vector: Floats) -> float:
     return float(np.linalg.norm(vector))
 
 
-def silent(differences: Sequence[Vector]) -> int | None:
+def silent(differences: Sequence[Floats]) -> int | None:
     """A coordinate that has no noise: one that is the same in two draws of every release; None if there is none.
 
     Parameters
@@ -192,7 +190,7 @@ def silent(differences: Sequence[Vector]) -> int | None:
     return int(still[0]) if len(still) else None
 
 
-def repeated(differences: Sequence[Vector], unit_roundoff: float) -> tuple[int, int] | None:
+def repeated(differences: Sequence[Floats], unit_roundoff: float) -> tuple[int, int] | None:
     """Two releases with the same noise, but for its scale, so that one undoes that of the other; None if no two have.
 
     Directions are the same that are as near as answers a thousand times as long as their noise are rounded. Those of
@@ -234,7 +232,7 @@ class NoiseScale:
     count: int = 0
     squares: float = 0.0
 
-    def add(self, difference: Vector, multiplier: float) -> None:
+    def add(self, difference: Floats, multiplier: float) -> None:
         """Add what two draws of a release's noise differ by, in units, of noise with this multiplier."""
         self.count += len(difference)
         self.squares += float(np.sum(difference**2)) / (2 * multiplier**2)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import Floats, IntArray
 from gossamer.data.examples import Labelled, Labels, Pair, Places, as_float32, require_finite, with_entries
 from gossamer.data.files import TEST, TRAIN, archive, read_bytes, variant
 from gossamer.errors import DataError, failing_as
@@ -130,9 +131,7 @@ def read_libsvm(path: Path, features: int | None = None, first: int | None = Non
     return Labelled(rows, labels, places=Places(str(path), np.array(lines, np.int64)))
 
 
-def _parse(
-    path: Path,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], array[float], list[int], list[int]]:
+def _parse(path: Path) -> tuple[Floats, IntArray, array[float], list[int], list[int]]:
     """Labels [n], indices [entries] from 1, values [entries], where each row ends [n], line numbers [n]."""
     labels, indices, values = array("d"), array("q"), array("d")
     ends: list[int] = []
@@ -160,12 +159,7 @@ def _parse(
 
 
 def _check_indices(
-    path: Path,
-    indices: npt.NDArray[np.int64],
-    indptr: npt.NDArray[np.int32],
-    lines: list[int],
-    features: int | None,
-    first: int,
+    path: Path, indices: IntArray, indptr: npt.NDArray[np.int32], lines: list[int], features: int | None, first: int
 ) -> None:
     follows = np.ones(len(indices), bool)
     follows[indptr[:-1][np.diff(indptr) > 0]] = False
@@ -185,7 +179,7 @@ def _check_indices(
     )
 
 
-def _check_labels(path: Path, labels: npt.NDArray[np.float64], lines: list[int]) -> None:
+def _check_labels(path: Path, labels: Floats, lines: list[int]) -> None:
     finite = np.isfinite(labels)
     if not finite.all():
         row = int(np.argmin(finite))

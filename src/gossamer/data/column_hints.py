@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import FloatArray
 from gossamer.data.columns import Column, Columns
 from gossamer.errors import DataError, RunWarning
 
@@ -53,7 +54,7 @@ def is_value(text: str) -> bool:
         return _VALUE.fullmatch(text) is not None
 
 
-def counts_rows(values: npt.NDArray[np.floating]) -> bool:
+def counts_rows(values: FloatArray) -> bool:
     """Whether values [n] are 0, 1, 2, ... or so from another number on, as row numbers are."""
     return len(values) >= _FEWEST and bool((np.diff(values) == 1).all())
 
@@ -93,13 +94,13 @@ class Codes:
     high: float = -np.inf
 
     @classmethod
-    def of(cls, values: npt.NDArray[np.floating]) -> Codes:
+    def of(cls, values: FloatArray) -> Codes:
         """Those of the values [n] of all rows."""
         found = cls()
         found.add(values)
         return found
 
-    def add(self, values: npt.NDArray[np.floating]) -> None:
+    def add(self, values: FloatArray) -> None:
         """Count the values [n] of some rows."""
         coded = np.isin(values, [-1, *_CODES])
         self.counts.update(values[coded].tolist())

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from gossamer.arrays import Floats
 from gossamer.data.dates import NAMES, Part, as_date, check_format, days_of, in_days
 from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.files import read_text, refusals
 from gossamer.section import Section
 from gossamer.strict_yaml import load_yaml
-
-Floats = npt.NDArray[np.float64]
 
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import IntArray
 from gossamer.data.array_files import read_idx_folder, read_libsvm, read_npz
 from gossamer.data.columns import Column, TargetRange
 from gossamer.data.declaration import Classes, Declaration, choose_layout, classes_of
@@ -351,7 +352,7 @@ def graph_regression(settings: SyntheticSettings) -> tuple[Labelled, Labelled]:
     low, high = settings.noise_variance
     spreads = np.sqrt(laws.uniform(low, high, size=owners))
 
-    def drawn(part: str, owner: npt.NDArray[np.int64], each: int) -> Labelled:
+    def drawn(part: str, owner: IntArray, each: int) -> Labelled:
         generator = stream(settings.seed, "graph regression", part)
         u = as_float32(generator.normal(size=(len(owner), each, features)) @ roots[owner]).reshape(-1, features)
         noise = generator.normal(size=(len(owner), each)) * spreads[owner, None]

@@ -8,7 +8,8 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+
+from gossamer.arrays import Floats, IntArray
 
 Part = Literal["days", "month", "weekday"]
 
@@ -73,7 +74,7 @@ def _days(time: datetime) -> float:
     return (time.replace(tzinfo=None) - _START).total_seconds() / 86400
 
 
-def read_dates(texts: Sequence[str], form: str | None) -> npt.NDArray[np.float64]:
+def read_dates(texts: Sequence[str], form: str | None) -> Floats:
     """Days [n] from 1970 on, with the time as a part of a day; NaN where a text is none.
 
     Parameters
@@ -110,7 +111,7 @@ def check_format(form: str) -> str:
     return form
 
 
-def part_of(days: npt.NDArray[np.float64], part: str) -> npt.NDArray[np.int64]:
+def part_of(days: Floats, part: str) -> IntArray:
     """Number of the month, or of the weekday, of days [n] from 1970 on."""
     whole = np.floor(days).astype(np.int64)
     if part == "weekday":

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import Floats, IntArray
 from gossamer.data.columns import (
     Column,
     Columns,
     CsvSettings,
-    Floats,
     Marks,
     ScaleConstants,
     TargetRange,
@@ -405,7 +405,7 @@ class Declaration(Section):
 
     def targets(
         self, labels: Labels, source: object = "the rows", places: Places | None = None, which: str = ""
-    ) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    ) -> IntArray | npt.NDArray[np.float32]:
         """The class number of each label [n], or the real target as a model learns it.
 
         Parameters

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gossamer.arrays import BoolArray, IntArray
 from gossamer.errors import DataError, RunWarning, counted
 
 Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
@@ -32,7 +33,7 @@ class Split:
     """
 
     features: Features
-    targets: npt.NDArray[np.int64] | npt.NDArray[np.float32]
+    targets: IntArray | npt.NDArray[np.float32]
 
     def __len__(self) -> int:
         return int(self.targets.shape[0])
@@ -46,7 +47,7 @@ class Split:
 Labels = npt.NDArray[Any]
 """[n] of float64 or str."""
 
-Owners = npt.NDArray[np.str_] | npt.NDArray[np.int64]
+Owners = npt.NDArray[np.str_] | IntArray
 """[n]; sorted as text, or by number."""
 
 
@@ -65,14 +66,14 @@ class Places:
     """
 
     source: str
-    numbers: npt.NDArray[np.int64]
+    numbers: IntArray
     unit: str = "line"
 
     def at(self, example: int) -> str:
         """Place of an example, counted from 0."""
         return f"{self.source}{', ' if self.source else ''}{self.unit} {self.numbers[example]}"
 
-    def take(self, chosen: npt.NDArray[np.bool_] | slice) -> Places:
+    def take(self, chosen: BoolArray | slice) -> Places:
         """Places of those examples that are ``chosen`` [n]."""
         return Places(self.source, self.numbers[chosen], self.unit)
 
@@ -116,7 +117,7 @@ class Labelled:
     outside: Mapping[str, int] = field(default_factory=dict)
     beside: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
 
-    def take(self, chosen: npt.NDArray[np.bool_] | slice) -> Labelled:
+    def take(self, chosen: BoolArray | slice) -> Labelled:
         """Those of the examples that are ``chosen`` [n]."""
         owners, persons = (None if who is None else who[chosen] for who in (self.owners, self.persons))
         features, labels = self.features[chosen], self.labels[chosen]
@@ -231,7 +232,7 @@ def hold_out(
 
 def held_out(
     strata: npt.NDArray[np.generic], fraction: float, persons: Owners | None = None, *, each: bool = False
-) -> npt.NDArray[np.bool_]:
+) -> BoolArray:
     """Whether each example is kept for testing, [n]: ``floor(fraction * size)`` of each stratum, always the same.
 
     Parameters
@@ -263,7 +264,7 @@ def held_out(
     return np.asarray(rank < np.maximum(_quotas(counts, fraction), each & (counts > 1))[stratum])
 
 
-def without_last(tested: npt.NDArray[np.bool_], owners: Owners, persons: Owners | None = None) -> npt.NDArray[np.bool_]:
+def without_last(tested: BoolArray, owners: Owners, persons: Owners | None = None) -> BoolArray:
     """The choice ``tested`` [n] without the first row of each of ``owners`` [n] that would have none to train on.
 
     Where ``persons`` [n] are known, all rows of that row's person are trained on.
@@ -277,14 +278,14 @@ def without_last(tested: npt.NDArray[np.bool_], owners: Owners, persons: Owners 
     return tested & ~back
 
 
-def _quotas(counts: npt.NDArray[np.int64], fraction: float) -> npt.NDArray[np.int64]:
+def _quotas(counts: IntArray, fraction: float) -> IntArray:
     # A little is added so that 0.3 of 10 is 3 although 0.3 is stored as less.
     return np.asarray(np.floor(fraction * counts + 1e-9), np.int64)
 
 
 def _persons_held_out(
     strata: npt.NDArray[np.generic], fraction: float, persons: Owners, keys: npt.NDArray[np.uint64], each: bool
-) -> npt.NDArray[np.bool_]:
+) -> BoolArray:
     _, first, person, rows = np.unique(persons, return_index=True, return_inverse=True, return_counts=True)
     _, stratum = np.unique(strata[first], return_inverse=True)
     left = _quotas(np.bincount(stratum, weights=rows).astype(np.int64), fraction)

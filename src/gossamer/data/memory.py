@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from pydantic import Field, ValidationError, field_validator
 
+from gossamer.arrays import BoolArray
 from gossamer.data.column_hints import Codes, doubts
 from gossamer.data.columns import Column, NoTargetRange, TargetRange, TargetSettings
 from gossamer.data.datasets import Dataset, dataset_of
@@ -343,7 +344,7 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _check_there(missing: npt.NDArray[np.bool_], name: str) -> None:
+def _check_there(missing: BoolArray, name: str) -> None:
     """Refuse examples of which something is ``missing`` [n, ...]."""
     rows = np.unique(np.argwhere(np.atleast_1d(missing))[:, 0])
     if len(rows):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, SerializeAsAny, WrapValidator, field_validator
 
-from gossamer.arrays import IndexArray
+from gossamer.arrays import Floats, IndexArray
 from gossamer.errors import DataError, GossamerError, counted
 from gossamer.section import Kind, Section
 
@@ -55,7 +55,7 @@ class Scheme(Section):
         raise NotImplementedError
 
 
-def sizes_of(shares: npt.NDArray[np.float64], total: int) -> IndexArray:
+def sizes_of(shares: Floats, total: int) -> IndexArray:
     """Whole sizes in proportion to ``shares``: the running sum is rounded, so shares of 1 in all use all."""
     ends = np.floor(np.cumsum(shares) * total + 1e-6).astype(np.int64).clip(max=total)
     return np.diff(ends, prepend=0)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import IntArray
 from gossamer.data.examples import Labelled, Pair
 from gossamer.data.files import BINARY, MOST_DATA, NAMES, PYTHON, archive, read_bytes, variant
 from gossamer.errors import DataError, failing_as
@@ -40,7 +41,7 @@ class _Batch(NamedTuple):
     """Pictures [n, 3072] and their classes [n]."""
 
     pixels: npt.NDArray[np.uint8]
-    classes: npt.NDArray[np.int64]
+    classes: IntArray
 
 
 def read_cifar10(path: Path) -> Pair:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arrays import BoolArray, Floats, IntArray
 from gossamer.data.column_hints import Codes, check_undeclared, warn_of_marks
 from gossamer.data.columns import Column, Columns, CsvSettings, feature_names, with_marks
 from gossamer.data.dates import NAMES, part_of, read_dates, shown
 from gossamer.data.examples import Labelled, Labels, Places, as_float32
 from gossamer.errors import DataError, RunWarning, counted, did_you_mean
 
-Cells = Sequence[str] | npt.NDArray[np.float64]
+Cells = Sequence[str] | Floats
 """Of one column: texts, or numbers of which NaN is an empty cell."""
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a", "#na", "<na>"))
@@ -71,7 +72,7 @@ def as_number(cell: str, decimal: str = ".") -> float:
     return float(cell)
 
 
-def numbers(cells: Cells, column: Column, decimal: str = ".") -> npt.NDArray[np.float64]:
+def numbers(cells: Cells, column: Column, decimal: str = ".") -> Floats:
     """Cells of a column of numbers, [n], as they are: neither clipped nor scaled.
 
     Raises
@@ -115,7 +116,7 @@ def _filling(row: int, column: Column) -> Any:
     return column.missing
 
 
-def outside(values: npt.NDArray[np.float64], column: Column) -> int:
+def outside(values: Floats, column: Column) -> int:
     """Number of values outside of the range of their column."""
     if column.range is None:
         return 0
@@ -123,7 +124,7 @@ def outside(values: npt.NDArray[np.float64], column: Column) -> int:
     return int(((values < low) | (values > high)).sum())
 
 
-def scaled(values: npt.NDArray[np.float64], column: Column) -> npt.NDArray[np.float64]:
+def scaled(values: Floats, column: Column) -> Floats:
     """Values by the constants of their column."""
     shift, unit = column.shift_and_unit
     if column.range is not None:
@@ -132,7 +133,7 @@ def scaled(values: npt.NDArray[np.float64], column: Column) -> npt.NDArray[np.fl
     return (values - shift) / unit
 
 
-def codes(cells: Cells, column: Column) -> npt.NDArray[np.int64]:
+def codes(cells: Cells, column: Column) -> IntArray:
     """Number of the category that each cell has, [n], or 1 and 0 for what says true and false.
 
     Raises
@@ -162,12 +163,12 @@ def codes(cells: Cells, column: Column) -> npt.NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def empty_cells(cells: Cells, marks: Sequence[str], known: Sequence[str]) -> npt.NDArray[np.bool_]:
+def empty_cells(cells: Cells, marks: Sequence[str], known: Sequence[str]) -> BoolArray:
     """Whether each cell [n] says nothing, which the ``known`` texts do not, whatever they are."""
     return np.array([text not in known and is_missing(text, marks) for text in texts_of(cells)], np.bool_)
 
 
-def dates(cells: Cells, column: Column) -> npt.NDArray[np.float64]:
+def dates(cells: Cells, column: Column) -> Floats:
     """Dates as days from 1970 on, [n]; NaN where a cell is empty.
 
     Raises
@@ -444,7 +445,7 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
     texts: dict[str, list[Labels]] = {what: [] for what, name in whose if name is not None}
     counts = dict.fromkeys(columns, 0)
     reader = _RowReader(table, columns, {name: table.names.index(name) for name in columns}, wanted, counts)
-    places: list[npt.NDArray[np.int64]] = []
+    places: list[IntArray] = []
     beside: dict[str, list[str]] = {name: [] for name in wanted.beside}
     left_out = 0
     for given in table.blocks:
@@ -572,7 +573,7 @@ class _RowReader:
                 self.coded.setdefault(name, Codes()).add(values)
             rows[:, 0] = self._scaled(values, name, column)
 
-    def _scaled(self, values: npt.NDArray[np.float64], name: str, column: Column) -> npt.NDArray[np.float32]:
+    def _scaled(self, values: Floats, name: str, column: Column) -> npt.NDArray[np.float32]:
         if self.wanted.trained:
             self.counts[name] += outside(values, column)
         found = as_float32(scaled(values, column) if self.wanted.scaled else values)
@@ -581,9 +582,7 @@ class _RowReader:
             raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")
         return found
 
-    def _fill_dates(
-        self, rows: npt.NDArray[np.float32], days: npt.NDArray[np.float64], block: Block, name: str, column: Column
-    ) -> None:
+    def _fill_dates(self, rows: npt.NDArray[np.float32], days: Floats, block: Block, name: str, column: Column) -> None:
         """Fill in the parts of a column's dates, which are ``days`` [n] from 1970 on."""
         since: Any = column.start
         if column.other is not None:
@@ -604,7 +603,7 @@ class _RowReader:
             place += len(NAMES[part])
 
 
-def _reals(table: NamedRows, block: Block, name: str, wanted: Wanted) -> npt.NDArray[np.float64]:
+def _reals(table: NamedRows, block: Block, name: str, wanted: Wanted) -> Floats:
     """Targets of a regression."""
     column = Column(missing_marks=tuple(wanted.marks))
     try:

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from gossamer.arrays import Floats
 from gossamer.data.columns import texts_as_keys
 from gossamer.errors import SpecError
 
@@ -31,17 +31,15 @@ ClassWeight = Annotated[
 ]
 """Weight of each class by its label, 1 where it says none; or the one that the prevalence asks for."""
 
-Numbers = npt.NDArray[np.float64]
 
-
-def shares_of(prevalence: float | None) -> Numbers | None:
+def shares_of(prevalence: float | None) -> Floats | None:
     """Shares [2] of two classes, of the second of which the prevalence is known; None where it is not."""
     return None if prevalence is None else np.array([1 - prevalence, prevalence])
 
 
 def weights_of(
-    given: Literal["balanced"] | Mapping[str, float] | None, shares: Numbers | None, labels: tuple[str, ...] | None
-) -> Numbers | None:
+    given: Literal["balanced"] | Mapping[str, float] | None, shares: Floats | None, labels: tuple[str, ...] | None
+) -> Floats | None:
     """Weight of each class [classes]; None where nothing is given.
 
     ``balanced`` are weights in inverse proportion to the ``shares`` [2] of two classes, the largest being 1, so that a

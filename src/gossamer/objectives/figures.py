@@ -23,16 +23,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from gossamer.arrays import IndexArray
+from gossamer.arrays import BoolArray, Floats, IndexArray
 from gossamer.errors import CallerError, real_number, shortened
 from gossamer.machine_code import compiled
 
-Floats = npt.NDArray[np.float64]
 Figures = dict[str, Floats]
 """Figures [...] by name, NaN where there is none."""
 OfWeights = Callable[[Floats], Figures]
 """Figures for weights [..., n] of the examples."""
-Outcomes = npt.NDArray[np.bool_]
+Outcomes = BoolArray
 
 
 def check_threshold(threshold: object) -> None:

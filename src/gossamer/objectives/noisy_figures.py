@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, ndtri
 
-from gossamer.objectives.figures import LEVEL, Floats, check_threshold, recalibrated
+from gossamer.arrays import Floats
+from gossamer.objectives.figures import LEVEL, check_threshold, recalibrated
 from gossamer.objectives.score_histogram import BINS, ScoreCounts, edges, scores_of, unit_covariance
 from gossamer.objectives.score_words import LABELS
 from gossamer.objectives.score_words import shown as said

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats, IntArray
 from gossamer.arrays import IndexArray as IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, SpecError
@@ -86,7 +86,7 @@ class Normals(NamedTuple):
     """
 
     keys: npt.NDArray[np.uint64]
-    deviations: npt.NDArray[np.float64]
+    deviations: Floats
 
 
 @runtime_checkable
@@ -94,18 +94,13 @@ class NoisyObjective(Protocol):
     """An objective that adds normal noise to its sums itself."""
 
     def noisy_gradients(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        clips: npt.NDArray[np.floating],
-        noise: Normals,
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clips: FloatArray, noise: Normals
     ) -> Gradients:
         """`Objective.clipped_gradients` with the ``noise`` of each row on its sum."""
         ...
 
 
-Clip = float | npt.NDArray[np.floating]
+Clip = float | FloatArray
 
 
 class Gradients(NamedTuple):
@@ -124,8 +119,8 @@ class Gradients(NamedTuple):
     """
 
     sums: FloatArray
-    zeroed: npt.NDArray[np.int64]
-    unclipped: npt.NDArray[np.int64]
+    zeroed: IntArray
+    unclipped: IntArray
 
 
 class Evaluation(NamedTuple):
@@ -139,8 +134,8 @@ class Evaluation(NamedTuple):
         Share of examples classified correctly, in [0, 1]; NaN for a regression.
     """
 
-    loss: npt.NDArray[np.float64]
-    accuracy: npt.NDArray[np.float64]
+    loss: Floats
+    accuracy: Floats
 
 
 class LocalRound(NamedTuple):
@@ -168,7 +163,7 @@ class LocalRound(NamedTuple):
     models: FloatArray
     starts: IndexArray
     examples: IndexArray
-    rates: npt.NDArray[np.float64]
+    rates: Floats
     unit: float
     clip: float
     where: Coordinates = Coordinates()
@@ -238,7 +233,7 @@ class LocalUpdates(NamedTuple):
     """
 
     updates: FloatArray
-    not_finite: npt.NDArray[np.int64]
+    not_finite: IntArray
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
@@ -262,7 +257,7 @@ def check_classes(targets: npt.NDArray[Any], classes: int, otherwise: str) -> No
         )
 
 
-def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
+def clips_of(clip: Clip, width: int) -> Floats:
     """The clip of each of ``width`` models, [width], from one for all or one for each.
 
     Raises
@@ -285,8 +280,6 @@ def clips_of(clip: Clip, width: int) -> npt.NDArray[np.float64]:
 
 # What agents compute is said in `Objective.local_updates` (clipped steps) and `local_training` (steps with momentum).
 # Both are one `Descent`.
-
-_Numbers = npt.NDArray[np.float64]
 
 
 class Descent(NamedTuple):
@@ -311,12 +304,12 @@ class Descent(NamedTuple):
     steps: IndexArray
     lengths: IndexArray
     examples: IndexArray
-    rates: _Numbers
-    settings: tuple[_Numbers, ...]
-    bounds: _Numbers
+    rates: Floats
+    settings: tuple[Floats, ...]
+    bounds: Floats
 
 
-def clipped_descent(batches: Sequence[IndexArray], rates: _Numbers, clips: _Numbers, count: int) -> Descent:
+def clipped_descent(batches: Sequence[IndexArray], rates: Floats, clips: Floats, count: int) -> Descent:
     """The steps that `Objective.local_updates` is asked for, of ``count`` examples.
 
     Raises
@@ -368,7 +361,7 @@ def momentum_descent(trainings: Sequence[Training], count: int) -> Descent:
     return Descent(steps, lengths, examples, rates, tuple(rule), np.full(len(rates), math.inf))
 
 
-def _check_rates(rates: _Numbers) -> None:
+def _check_rates(rates: Floats) -> None:
     if rates.size and not (rates.min() > 0 and rates.max() < math.inf):
         wrong = rates[~((rates > 0) & (rates < math.inf))]
         raise SpecError(f"rates must be positive and finite, found {wrong[0]:g}")
@@ -391,9 +384,7 @@ def _joined(arrays: Sequence[IndexArray], count: int | None = None) -> IndexArra
     return found
 
 
-def _mean_gradients(
-    objective: Objective, places: _Numbers, data: Split, rows: Sequence[IndexArray]
-) -> Iterator[_Numbers]:
+def _mean_gradients(objective: Objective, places: Floats, data: Split, rows: Sequence[IndexArray]) -> Iterator[Floats]:
     """The mean gradient [size] at each of ``places`` with the L2 term; NaN where it is not finite."""
     models = places.astype(objective.dtype)
     found = objective.clipped_gradients(models, data, rows, math.inf)
@@ -402,9 +393,7 @@ def _mean_gradients(
         yield total / np.float64(len(examples)) + objective.l2 * place if sound else np.full(len(total), np.nan)
 
 
-def _clipped_step(
-    total: _Numbers, start: FloatArray, gradient: _Numbers, rate: float, clip: float, most: float
-) -> bool:
+def _clipped_step(total: Floats, start: FloatArray, gradient: Floats, rate: float, clip: float, most: float) -> bool:
     """Change ``total`` by one step, if it is finite; without a clip ``start + total`` stops at ``most``."""
     sound = (norm := _norm(gradient)) < math.inf
     if sound:
@@ -417,7 +406,7 @@ def _clipped_step(
 
 
 def _momentum_step(
-    total: _Numbers, velocity: _Numbers, gradient: _Numbers, rate: float, momentum: float, proximal: float
+    total: Floats, velocity: Floats, gradient: Floats, rate: float, momentum: float, proximal: float
 ) -> bool:
     """Change ``total`` and ``velocity`` by one step, if it is finite."""
     gradient += proximal * total
@@ -427,7 +416,7 @@ def _momentum_step(
     return sound
 
 
-def _finish(total: _Numbers, bound: float, most: float, tiny: float) -> None:
+def _finish(total: Floats, bound: float, most: float, tiny: float) -> None:
     """Make ``total`` at most ``bound`` long, whatever rounding did, and of numbers that its dtype holds."""
     norm = _norm(total)
     if norm > bound:
@@ -437,7 +426,7 @@ def _finish(total: _Numbers, bound: float, most: float, tiny: float) -> None:
     total[np.abs(total) < tiny] = 0  # a subnormal number may be rounded up by half of itself
 
 
-def _norm(vector: _Numbers) -> float:
+def _norm(vector: Floats) -> float:
     """The L2 norm, where squares overflow or vanish too; not finite where an entry is not."""
     peak = float(np.abs(vector).max(initial=0))
     return peak * math.sqrt(np.square(vector / peak).sum()) if 0 < peak < math.inf else peak
@@ -465,8 +454,8 @@ class CoordinateSums(NamedTuple):
     """
 
     sums: list[FloatArray]
-    zeroed: npt.NDArray[np.int64]
-    unclipped: npt.NDArray[np.int64]
+    zeroed: IntArray
+    unclipped: IntArray
 
 
 def clipped_on(
@@ -561,7 +550,7 @@ def checked(given: LocalRound, size: int, count: int) -> LocalRound:
 
 def arrays_of(
     given: LocalRound, size: int, dtype: np.dtype[Any] | None = None
-) -> tuple[FloatArray, IndexArray, IndexArray, npt.NDArray[np.float64]]:
+) -> tuple[FloatArray, IndexArray, IndexArray, Floats]:
     """The first four fields, contiguous and of the documented types and shapes; their entries are not looked at.
 
     Raises
@@ -733,12 +722,7 @@ class Objective(ABC):
             return LocalSum(total.astype(self.dtype), zeroed)
 
     def local_updates(
-        self,
-        models: FloatArray,
-        data: Split,
-        batches: Sequence[IndexArray],
-        rates: npt.NDArray[np.float64],
-        clips: npt.NDArray[np.float64],
+        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], rates: Floats, clips: Floats
     ) -> LocalUpdates:
         """Mini-batch SGD of many agents, each from a model of its own.
 
@@ -882,7 +866,7 @@ class Objective(ABC):
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Loss and accuracy of each of ``models`` [width, size] on ``split``."""
 
-    def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
+    def losses(self, models: FloatArray, split: Split) -> Floats:
         """The loss of each example of ``split`` under each of ``models`` [width, size], without the L2 term.
 
         What audits compare. This one evaluates example after example; objectives that can do better do.
@@ -894,7 +878,7 @@ class Objective(ABC):
         singles = (Split(split.features[i : i + 1], split.targets[i : i + 1]) for i in range(len(split)))
         return np.stack([self.evaluate(models, single).loss for single in singles], axis=1)
 
-    def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
+    def scores(self, model: FloatArray, features: Features) -> Floats:
         """Return what a ``model`` [size] makes of examples, from which its predictions follow.
 
         Parameters

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logit
 
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import FloatArray, Floats, IndexArray
 from gossamer.data.examples import Split
 from gossamer.objectives.magnitudes import UnitVectors
 from gossamer.objectives.objective import Objective, Part
@@ -71,7 +71,7 @@ def middle(prevalence: float | None) -> float | None:
     return None if prevalence is None else float(logit(prevalence))
 
 
-def cells(scores: npt.NDArray[np.floating[Any]], outcomes: npt.NDArray[Any], around: float | None = None) -> IndexArray:
+def cells(scores: FloatArray, outcomes: npt.NDArray[Any], around: float | None = None) -> IndexArray:
     """Return the cell of each row, [n]: its bin, and B more where its outcome is 1.
 
     Parameters
@@ -123,15 +123,13 @@ class ScoreCounts:
         Middle of the grid; see `edges`.
     """
 
-    counts: npt.NDArray[np.float64]
+    counts: Floats
     variance: float
     rows: float
     around: float | None = None
 
     @classmethod
-    def of(
-        cls, released: npt.NDArray[np.floating[Any]], deviation: float, rows: float, around: float | None = None
-    ) -> Self:
+    def of(cls, released: FloatArray, deviation: float, rows: float, around: float | None = None) -> Self:
         """Return the counts that a released sum [SIZE] of rows says, whose noise has this standard deviation."""
         sums = np.asarray(released, np.float64).reshape(2, -1)
         return cls(sums @ _matrix() @ unit_covariance(), deviation**2, rows, around)

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arrays import IndexArray
+from gossamer.arrays import BoolArray, Floats, IndexArray, IntArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.examples import Split
 from gossamer.errors import CallerError, DataError, ModelError, real_number, shortened
 from gossamer.objectives.figures import (
     LEVEL,
     Figures,
-    Floats,
     OfWeights,
     Outcomes,
     by_unit,
@@ -151,7 +150,7 @@ class ScoredSample:
         gain = found["figures"].get(first(found), {}).get("gain")
         return {**found, "better": None if gain is None else gain[0] > 0}
 
-    def _units(self) -> npt.NDArray[np.int64]:
+    def _units(self) -> IntArray:
         """Numbers of those who are independent of each other."""
         if self.persons is None:
             return np.arange(len(self.targets))
@@ -209,7 +208,7 @@ class ScoredSample:
             chosen[", ".join(sorted(names[one] or "(empty)" for one in merged))] = merged
         return {str(name): self._take(np.isin(number, those)).assess(threshold) for name, those in chosen.items()}
 
-    def _take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> ScoredSample:
+    def _take(self, chosen: BoolArray | IntArray) -> ScoredSample:
         likely, persons = (None if array is None else array[chosen] for array in (self.likely, self.persons))
         return replace(self, scores=self.scores[chosen], targets=self.targets[chosen], likely=likely, persons=persons)
 
@@ -341,7 +340,7 @@ def _exact(figures: dict[str, dict[str, Any]], counts: Mapping[str, int]) -> Non
                 figures["average_precision"]["interval"] = None  # of which nothing like it is known
 
 
-def _counts(units: npt.NDArray[np.int64], named: Outcomes, true: Outcomes) -> dict[str, int]:
+def _counts(units: IntArray, named: Outcomes, true: Outcomes) -> dict[str, int]:
     """Number of persons, or rows, that each share is of."""
     everybody, ill, well, *said = (
         int(np.count_nonzero(np.bincount(units[rows]))) for rows in (slice(None), true, ~true, named, ~named)
@@ -357,7 +356,7 @@ def _finite(value: Floats) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def named_of(scores: Floats, likely: Floats | None = None, threshold: float | None = None) -> npt.NDArray[np.int64]:
+def named_of(scores: Floats, likely: Floats | None = None, threshold: float | None = None) -> IntArray:
     """Number of the class that each example is said to be of."""
     if threshold is not None and likely is not None:
         return (likely[:, 1] > threshold).astype(np.int64)
@@ -365,7 +364,7 @@ def named_of(scores: Floats, likely: Floats | None = None, threshold: float | No
     return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
 
 
-def _confusion(targets: npt.NDArray[Any], named: npt.NDArray[np.int64], classes: int) -> list[list[int]]:
+def _confusion(targets: npt.NDArray[Any], named: IntArray, classes: int) -> list[list[int]]:
     pairs = np.bincount(targets.astype(np.int64) * classes + named, minlength=classes**2)
     return pairs.reshape(classes, classes).tolist()
 

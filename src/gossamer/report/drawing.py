@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats
 from gossamer.errors import DataError
 from gossamer.extras import require
 from gossamer.files import in_bytes, replaced, to_csv, words_beside, write_own
@@ -237,7 +236,7 @@ class PageSection:
 _BINS = 40
 
 
-def write_histograms(path: Path, groups: dict[str, npt.NDArray[np.floating]], label: str) -> None:
+def write_histograms(path: Path, groups: dict[str, FloatArray], label: str) -> None:
     """Draw a histogram of each group over common bins, even in the logarithm, as shares of the group.
 
     Parameters
@@ -271,7 +270,7 @@ def write_histograms(path: Path, groups: dict[str, npt.NDArray[np.floating]], la
         figure.savefig(file, dpi=120, format="png")
 
 
-def _bins(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+def _bins(values: FloatArray) -> Floats:
     values = values[values > 0]
     high = float(values.max(initial=0.0)) or 1.0
     low = max(float(values.min(initial=high)), high * 1e-6) if len(values) else 0.1

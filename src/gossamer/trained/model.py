@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats
 from gossamer.data.array_files import read_arrays
 from gossamer.data.datasets import read_files
 from gossamer.data.declaration import Declaration, in_words
@@ -246,9 +246,6 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> R
     labels = np.concatenate([part.labels for part in parts])
     places = parts[0].places if len(parts) == 1 else None
     return Read(joined, data.targets(labels, str(path), places) if labelled else None)
-
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to install torch where it is missing)
 
@@ -20,6 +19,7 @@ import gossamer.objectives.networks.torch_extra  # noqa: F401  (says how to inst
 import torch
 from torch import Tensor, nn
 
+from gossamer.arrays import Floats
 from gossamer.data.columns import Column
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import ConstantScale
@@ -28,9 +28,6 @@ from gossamer.objectives.networks.module import TorchModule
 from gossamer.objectives.networks.network import NetworkLoss, scores_of
 from gossamer.trained.card import METADATA
 from gossamer.trained.model import Model
-
-Floats = npt.NDArray[np.float64]
-
 
 _AS_IT_IS = (math.nan, -math.inf, math.inf, 0.0, 1.0)
 

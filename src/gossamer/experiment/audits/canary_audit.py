@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from gossamer.algorithms.plan import EXAMPLE, Plan
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import FloatArray, Floats, IndexArray, IntArray
 from gossamer.attacks.audit import (
     REPORTED,
     HypothesisFamily,
@@ -80,8 +79,8 @@ class MembershipAudit:
 
     audit: dict[str, Any]
     summary: dict[str, Any]
-    members: npt.NDArray[np.float64]
-    non_members: npt.NDArray[np.float64]
+    members: Floats
+    non_members: Floats
 
 
 def audit_membership(path: str | Path) -> MembershipAudit:
@@ -128,7 +127,7 @@ def _audit_membership(path: Path) -> MembershipAudit:
     return MembershipAudit(audit, summary, members, non_members)
 
 
-def _some(split: Split, rows: npt.NDArray[np.int64], generator: np.random.Generator) -> Split:
+def _some(split: Split, rows: IntArray, generator: np.random.Generator) -> Split:
     return rows_of(split, np.sort(generator.permutation(rows)[:MOST]))
 
 
@@ -168,7 +167,7 @@ class Listener:
         self.own = {name: rows_of(self.canaries.examples, found) for name, found in self.places.items()}
         self.others = {name: self._others(shard) for name, shard in zip(self.prepared.names, self.prepared.shards)}
 
-    def _others(self, shard: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _others(self, shard: IntArray) -> IntArray:
         """Some rows of a shard that are no slots."""
         rows = np.setdiff1d(shard, self.canaries.rows)
         return rows[np.linspace(0, len(rows) - 1, min(_BACKGROUND, len(rows))).astype(np.int64)]
@@ -205,7 +204,7 @@ class Listener:
             rate=min(query.sampling.rate, 1.0),
         )
 
-    def _gradients(self, task: Gradient | Round, data: Split, rows: npt.NDArray[np.int64]) -> FloatArray:
+    def _gradients(self, task: Gradient | Round, data: Split, rows: IntArray) -> FloatArray:
         """Clipped gradients of each of ``rows`` at the task's model, [rows, coordinates]."""
         objective = self.prepared.objective
         models = np.broadcast_to(np.asarray(task.model.values), (len(rows), objective.size))
@@ -214,7 +213,7 @@ class Listener:
         return np.stack(sums) if sums else np.zeros((0, task.where.count(objective.size)), objective.dtype)
 
 
-def rows_of(split: Split, rows: npt.NDArray[np.int64]) -> Split:
+def rows_of(split: Split, rows: IntArray) -> Split:
     """Some examples of a split."""
     features: Any = split.features
     return Split(features[rows], split.targets[rows])
@@ -361,9 +360,9 @@ def _blank(relation: NeighboringRelation, canaries: Canaries) -> IndexArray | No
     return canaries.rows[~canaries.included]
 
 
-def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> npt.NDArray[np.float64]:
+def _losses(prepared: Prepared, canaries: Canaries, result: Result) -> Floats:
     model = pack(result.model, prepared.objective.parts, prepared.objective.dtype)
-    losses: npt.NDArray[np.float64] = prepared.objective.losses(model[None], canaries.examples)[0]
+    losses: Floats = prepared.objective.losses(model[None], canaries.examples)[0]
     return -losses
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, IntArray
 from gossamer.attacks.inversion import clipped_similarity, cosine_similarity, is_linear, recover_input
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError, counted
@@ -32,12 +32,7 @@ from gossamer.vectors import Model
 
 
 def released_gradients(
-    objective: Objective,
-    data: Split,
-    batches: Sequence[npt.NDArray[np.int64]],
-    model: Model,
-    mechanism: Mechanism,
-    seed: int,
+    objective: Objective, data: Split, batches: Sequence[IntArray], model: Model, mechanism: Mechanism, seed: int
 ) -> FloatArray:
     """The noisy mean gradient of each batch at ``model``, without the regulariser's part, as observers know it.
 

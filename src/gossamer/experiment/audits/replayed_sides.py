@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from gossamer.arrays import Floats
 from gossamer.attacks.leak import NoiseScale, repeated, rounding, silent, to_units
 from gossamer.experiment.results.records import Result
 from gossamer.experiment.runs.trackers import RunProgress, Watched
@@ -223,7 +223,7 @@ class NoiseDifference(NamedTuple):
 
     side: str
     number: int
-    difference: npt.NDArray[np.float64]
+    difference: Floats
     law: Mechanism | None
     unit_roundoff: float
 
@@ -373,7 +373,7 @@ def _steps(one: Any, other: Any) -> float:
     return float(np.linalg.norm(signed.astype(np.float64)))
 
 
-def _measured(answer: Any, apart: Apart) -> npt.NDArray[np.float64]:
+def _measured(answer: Any, apart: Apart) -> Floats:
     """An answer in the numbers in which its sensitivity is declared."""
     query = apart.query
     if query is None:

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from gossamer.algorithms.plan import Plan
+from gossamer.arrays import Floats
 from gossamer.errors import counted
 from gossamer.experiment.preparation.held_out import doubts_of_held_out
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.linear_rules import CURVATURE, LinearRules
-from gossamer.objectives.class_weights import Numbers, shares_of, weights_of
+from gossamer.objectives.class_weights import shares_of, weights_of
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.privacy.clipping import FixedClip
 
@@ -93,7 +94,7 @@ def _of_model(prepared: Prepared, rules: LinearRules) -> Iterator[str]:
         )
 
 
-def _first_error(rules: LinearRules, prevalence: float | None, weights: Numbers | None) -> float:
+def _first_error(rules: LinearRules, prevalence: float | None, weights: Floats | None) -> float:
     """Usual error: of the rarer class where its share is declared, else about that of a model that says nothing yet."""
     if prevalence is None:
         return 0.5 if rules.loss != "squared" else 1.0 if rules.of_unit else 0.3

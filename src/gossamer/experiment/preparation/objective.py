@@ -16,7 +16,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats, IntArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
@@ -50,8 +50,7 @@ _ENTRIES = 2**22  # numbers in the per-example gradients held at once
 _ITERATIONS = 12  # of the power iteration
 _DOUBLINGS = 30  # of the finite differences' step, where the gradient does not change
 
-_Vector = npt.NDArray[np.float64]
-_Gradient = Callable[[_Vector], _Vector]
+_Gradient = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,7 @@ def _gradient_sd(objective: Objective, sample: Split, model: FloatArray) -> floa
     return math.sqrt(squares / count)
 
 
-def _gradients(
-    objective: Objective, sample: Split, models: FloatArray, batches: list[npt.NDArray[np.int64]]
-) -> npt.NDArray[np.float64]:
+def _gradients(objective: Objective, sample: Split, models: FloatArray, batches: list[IntArray]) -> Floats:
     """Sums of unclipped gradients [width, size]; NaN where one is not finite."""
     found = objective.clipped_gradients(models, sample, batches, math.inf)
     return np.where(found.zeroed[:, None] > 0, np.nan, found.sums.astype(np.float64))
@@ -148,9 +145,9 @@ def _smoothness(objective: Objective, sample: Split, start: FloatArray, seed: in
         return known, "the objective's bound on the sample"
     everything = [np.arange(len(sample))]
 
-    def gradient(model: _Vector) -> _Vector:
+    def gradient(model: Floats) -> Floats:
         row = model[None].astype(objective.dtype)
-        mean: _Vector = _gradients(objective, sample, row, everything)[0] / len(sample)
+        mean: Floats = _gradients(objective, sample, row, everything)[0] / len(sample)
         return mean
 
     # About where rounding and curvature disturb a central difference equally.
@@ -160,7 +157,7 @@ def _smoothness(objective: Objective, sample: Split, start: FloatArray, seed: in
     return (slope + objective.l2 if slope else slope), how
 
 
-def _largest_slope(gradient: _Gradient, start: _Vector, step: float, seed: int) -> tuple[float, float]:
+def _largest_slope(gradient: _Gradient, start: Floats, step: float, seed: int) -> tuple[float, float]:
     """The largest ||gradient(u) - gradient(v)|| / ||u - v|| of a power iteration at ``start``, and its step.
 
     Where the gradient does not change within ``step``, as that of a hinge, which bends at kinks only, the step is
@@ -187,7 +184,7 @@ def _largest_slope(gradient: _Gradient, start: _Vector, step: float, seed: int) 
     return 0.0, step
 
 
-def _unit(vector: _Vector) -> _Vector:
+def _unit(vector: Floats) -> Floats:
     norm = float(np.linalg.norm(vector))
     return vector / norm if norm else vector
 

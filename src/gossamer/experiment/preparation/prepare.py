@@ -13,13 +13,12 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.algorithms.context import Context, Workload
 from gossamer.algorithms.interface import Algorithm, Cast
 from gossamer.algorithms.plan import Holdings, Plan, sampling_of
 from gossamer.algorithms.table import ALGORITHMS
-from gossamer.arrays import IndexArray
+from gossamer.arrays import IndexArray, IntArray
 from gossamer.data.datasets import Dataset, load_dataset, undeclared_labels, unlearnable, unscaled
 from gossamer.data.examples import Split, check_persons
 from gossamer.data.memory import Data
@@ -203,7 +202,7 @@ class Prepared:
     experiment: Experiment
     dataset: Dataset
     names: tuple[str, ...]
-    shards: tuple[npt.NDArray[np.int64], ...]
+    shards: tuple[IntArray, ...]
     objective: Objective
     graph: Graph
     estimates: str = ""
@@ -527,7 +526,7 @@ def _of_one_class(dataset: Dataset) -> list[str]:
     ]
 
 
-def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[npt.NDArray[np.int64]]) -> Holdings | None:
+def _holdings(experiment: Experiment, dataset: Dataset, shards: Sequence[IntArray]) -> Holdings | None:
     """Find how persons' examples lie at nodes; nobody may have more than the budget says."""
     if dataset.persons is None:
         return None
@@ -541,7 +540,7 @@ def assemble(
     experiment: Experiment,
     names: tuple[str, ...],
     dataset: Dataset,
-    shards: tuple[npt.NDArray[np.int64], ...],
+    shards: tuple[IntArray, ...],
     memory: FromMemory = NOTHING,
 ) -> Prepared:
     """Build objective and graph for parties of these names; ``shards`` may be placeholders of others' lengths.

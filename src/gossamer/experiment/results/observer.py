@@ -9,9 +9,9 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan
+from gossamer.arrays import FloatArray, Floats, IntArray
 from gossamer.data.examples import Split
 from gossamer.errors import CallerError
 from gossamer.experiment.preparation.ending import Observer
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 # Rizk and Sayed, "A graph federated architecture with privacy preserving learning": w^o in (54) to (57), MSD in (58),
 # the disagreement in (30).
 
-FloatVector = npt.NDArray[np.float64]
-Unit = Sequence[npt.NDArray[np.int64]]
+Unit = Sequence[IntArray]
 """The rows of the training examples that each agent of a unit holds."""
 
 
@@ -54,7 +53,7 @@ def units_of(prepared: Prepared) -> list[Unit]:
     return [[shards[agent] for agent in agents] for agents in prepared.cast.scopes.values()]
 
 
-def deviations(models: npt.NDArray[np.floating[Any]], optimum: FloatVector | None) -> dict[str, float]:
+def deviations(models: FloatArray, optimum: Floats | None) -> dict[str, float]:
     """The measures of the units' models, as they are (not in decibels).
 
     Parameters
@@ -76,7 +75,7 @@ def deviations(models: npt.NDArray[np.floating[Any]], optimum: FloatVector | Non
     }
 
 
-def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> FloatVector | None:
+def best_model(objective: Objective, data: Split, units: Sequence[Unit]) -> Floats | None:
     """The minimiser w^o = (R + l2 I)^-1 r of the units' mean loss; of the loss that is not halved, with l2/2.
 
     R and r are the means over units, agents and examples of u u' and u d, where u are the features, followed by a 1
@@ -144,7 +143,7 @@ LOOKS = 20
 
 Row = dict[str, Any]
 
-Measure = Callable[[Prepared, npt.NDArray[np.floating]], Mapping[str, float]]
+Measure = Callable[[Prepared, FloatArray], Mapping[str, float]]
 """(what is run, the run's model [size]) -> figures by name."""
 
 
@@ -314,14 +313,14 @@ class Evaluator(Kept, Observer):
         holders = [name for name in self.prepared.cast.holders if name in nodes] or list(nodes)
         return holders, self._chosen(holders)
 
-    def _public(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
+    def _public(self, mean: FloatArray) -> dict[str, float]:
         """Figures of the run's model on public examples, if there are some."""
         if self.prepared.public is None:
             return {}
         scores = self.prepared.objective.evaluate(mean[None], self.prepared.public)
         return {PUBLIC: float(scores.accuracy[0]), "public_loss": float(scores.loss[0])}
 
-    def _further(self, mean: npt.NDArray[np.floating]) -> dict[str, float]:
+    def _further(self, mean: FloatArray) -> dict[str, float]:
         """Figures that the caller measures, if there are some."""
         if self._measured is not None:
             found, self._measured = self._measured, None
@@ -342,7 +341,7 @@ class Evaluator(Kept, Observer):
         }
 
     @cached_property
-    def _optimum(self) -> FloatVector | None:
+    def _optimum(self) -> Floats | None:
         return best_model(self.prepared.objective, self.prepared.dataset.train, units_of(self.prepared))
 
     def _chosen(self, names: list[str]) -> list[str]:
@@ -365,9 +364,7 @@ def _figures(found: Any) -> dict[str, float]:
     return {name: float(value) for name, value in given.items()}
 
 
-def _by_node(
-    names: Sequence[str], losses: npt.NDArray[np.floating], accuracies: npt.NDArray[np.floating] | None
-) -> dict[str, dict[str, float]]:
+def _by_node(names: Sequence[str], losses: FloatArray, accuracies: FloatArray | None) -> dict[str, dict[str, float]]:
     """Finite figures of each node's model."""
     found: dict[str, dict[str, float]] = {name: {} for name in names}
     for figure, values in (("test_accuracy", accuracies), ("test_loss", losses)):
@@ -377,7 +374,7 @@ def _by_node(
     return found
 
 
-def _distance(models: Iterable[npt.NDArray[np.floating]], mean: npt.NDArray[np.floating]) -> float:
+def _distance(models: Iterable[FloatArray], mean: FloatArray) -> float:
     """Root of the mean squared distance of the models from their mean."""
     center = mean.astype(np.float64)
     squares = [float(np.square(model - center).sum()) for model in models]

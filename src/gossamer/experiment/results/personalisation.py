@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import FloatArray, Floats, IndexArray
 from gossamer.data.examples import Split
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.specs.spec import PersonalisationSettings
@@ -26,7 +25,7 @@ NOTE = (
     "It is for its data's owner alone and must not be handed on."
 )
 
-_Figures = dict[str, npt.NDArray[np.float64]]
+_Figures = dict[str, Floats]
 """By name, one entry a model."""
 
 
@@ -126,11 +125,11 @@ def _scores(prepared: Prepared, names: Sequence[str], models: FloatArray) -> _Fi
     return {"test_accuracy": found.accuracy, "own_classes_test_accuracy": own, "test_loss": found.loss}
 
 
-def _class_shares(prepared: Prepared, names: Sequence[str]) -> npt.NDArray[np.float64]:
+def _class_shares(prepared: Prepared, names: Sequence[str]) -> Floats:
     """The share of each class in each node's examples, [width, classes]."""
     shards, targets = _shards(prepared), prepared.dataset.train.targets
     counts = [np.bincount(targets[shards[name]], minlength=prepared.dataset.classes or 0) for name in names]
-    shares: npt.NDArray[np.float64] = np.stack(counts) / np.array([[len(shards[name])] for name in names])
+    shares: Floats = np.stack(counts) / np.array([[len(shards[name])] for name in names])
     return shares
 
 

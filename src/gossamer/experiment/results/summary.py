@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gossamer.algorithms.plan import Plan, in_common
 from gossamer.algorithms.table import registered_as
+from gossamer.arrays import FloatArray
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import Layout
 from gossamer.errors import counted
@@ -222,7 +223,7 @@ def _network(prepared: Prepared, simulator: Simulator) -> dict[str, Any]:
     return rho if stale is None else {**rho, "staleness_mean": stale[0], "staleness_max": stale[1]}
 
 
-def _tested(prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]) -> dict[str, dict[str, Any]]:
+def _tested(prepared: Prepared, models: Mapping[str, FloatArray]) -> dict[str, dict[str, Any]]:
     """The share of test examples that each unit's model gets wrong; its test loss where there are no classes."""
     found = prepared.objective.evaluate(np.stack(list(models.values())), prepared.dataset.test)
     if prepared.dataset.classes is None:
@@ -232,9 +233,7 @@ def _tested(prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any
     return {name: {server: _finite(float(value)) for server, value in zip(models, values, strict=True)}}
 
 
-def _deviating(
-    prepared: Prepared, models: Mapping[str, npt.NDArray[np.floating[Any]]]
-) -> dict[str, dict[str, float | None]]:
+def _deviating(prepared: Prepared, models: Mapping[str, FloatArray]) -> dict[str, dict[str, float | None]]:
     """Squared distance of each unit's model from the best model, where that is known."""
     best = best_model(prepared.objective, prepared.dataset.train, units_of(prepared))
     if best is None:

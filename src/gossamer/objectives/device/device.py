@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils import deterministic
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats
 from gossamer.errors import ModelError, SpecError, counted
 from gossamer.normals import BLOCK
 from gossamer.objectives.networks.gradients import one_torch_thread
@@ -56,7 +56,7 @@ _LOGARITHM = (
 )
 
 
-def add_normals(sums: Tensor, keys: npt.NDArray[np.uint64], deviations: npt.NDArray[np.float64]) -> None:
+def add_normals(sums: Tensor, keys: npt.NDArray[np.uint64], deviations: Floats) -> None:
     """Add normals to ``sums`` [rows, size] of float32: those of each row's ``keys`` [rows, 2], times its deviation.
 
     A row whose deviation is 0 stays as it is.

@@ -22,10 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import xlogy
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats
 from gossamer.machine_code import compiled
 
 # The losses of generalised linear models, as functions of the outputs z = W x + b.
@@ -51,7 +50,7 @@ from gossamer.machine_code import compiled
 
 LOGISTIC, SOFTMAX, SQUARED, HINGE, SQUARED_ERROR, POISSON = range(6)
 
-TargetArray = npt.NDArray[np.float64]
+TargetArray = Floats
 
 
 @dataclass(frozen=True)

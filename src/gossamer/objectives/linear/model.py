@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gossamer.arrays import FloatArray, IndexArray
+from gossamer.arrays import BoolArray, FloatArray, Floats, IndexArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.objectives import objective
@@ -394,7 +394,7 @@ class LinearModel(objective.Objective):
         loss, accuracy = totals / len(split)
         return objective.Evaluation(loss, accuracy if self.classes else np.full_like(loss, np.nan))
 
-    def losses(self, models: FloatArray, split: Split) -> npt.NDArray[np.float64]:
+    def losses(self, models: FloatArray, split: Split) -> Floats:
         """The loss of each example under each of ``models``, [width, examples]; see `Objective.losses`.
 
         Raises
@@ -411,7 +411,7 @@ class LinearModel(objective.Objective):
                 found[row, rows] = self._score(examples.matrix[rows], examples.targets[rows], *columns)[0]
         return found
 
-    def scores(self, model: FloatArray, features: Features) -> npt.NDArray[np.float64]:
+    def scores(self, model: FloatArray, features: Features) -> Floats:
         """``W x + b`` of each example, computed in float64, [n, outputs]; of counts its exponential, their mean.
 
         See `Objective.scores`.
@@ -461,7 +461,7 @@ class LinearModel(objective.Objective):
 
     def _score(
         self, x: Any, targets: TargetArray, weights: FloatArray, bias: FloatArray
-    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    ) -> tuple[FloatArray, BoolArray]:
         """Loss of each of the rows x, and whether it is in the right class, [width, rows]."""
         with np.errstate(over="ignore", invalid="ignore"):
             z = (x @ weights).T.reshape(*bias.shape[:2], -1) + bias
