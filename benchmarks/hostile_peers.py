@@ -1,104 +1,192 @@
 """What two lying peers of eight cost, with a robust rule and without, on MNIST at epsilon 5 (delta 1e-5).
 
-Each line that is printed is one run: its case, attack, rule, seed and test accuracy, the mean over honest nodes, or of
-the server's model. Rates were tuned without liars and without a rule. ``local`` is eight nodes that share nothing,
-which is what a radius of zero would come to.
+    GOSSAMER_DATA=DATA python benchmarks/hostile_peers.py CASE [--seeds 0-4]   # appends to hostile_peers.jsonl
+    python benchmarks/hostile_peers.py table                                   # writes docs/how-to/peers.md from it
 
-    GOSSAMER_DATA=DATA python benchmarks/hostile_peers.py CASE [--seeds 0-4] >> benchmarks/hostile_peers.jsonl
-    python benchmarks/hostile_peers.py table
+A record is one run: its case, attack, rule, seed, test accuracy (the mean over honest nodes, or of the server's model),
+commit, and a digest of its spec. Runs that are recorded are not made again. Rates were tuned without liars and without
+a rule, and rules on seeds from 100 on (``tune-CASE``), which no table has. Of ``graph`` the peers are servers, and
+epsilon is that of a client with all its examples. ``local`` is eight nodes that share nothing, which a radius of zero
+comes to.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import statistics
+import subprocess
 import sys
+import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gossamer as gs
 from gossamer.errors import RunWarning
 
-LIARS = [1, 4]
 ATTACKS = ("sign_flip", "scaled", "drift", "nan")
+AGENTS = 100
 GOSSIP = {"name": "gossip", "nodes": 8, "topology": "complete", "batch_size": 250}
-CLIENTS = {"nodes": 8, "local_steps": 10, "batch_size": 120, "local_learning_rate": 0.6, "privacy_unit": "example"}
 SOFTMAX = GOSSIP | {"learning_rate": 2.0, "updates_per_node": 120}
-CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "gossip": ("softmax", SOFTMAX, {"name": "centred_clipping", "radius": 0.04}),
-    "fedavg": ("softmax", CLIENTS | {"name": "fedavg", "rounds": 40}, {"name": "trimmed_mean", "trim": 2}),
-    "fedbuff": (
+CLIENTS = {"nodes": 8, "privacy_unit": "example"}
+SHORT = CLIENTS | {"local_steps": 10, "batch_size": 120, "local_learning_rate": 0.6}
+DEEP = CLIENTS | {"local_steps": 5, "batch_size": 250, "local_learning_rate": 1.0}
+GRAPH = {"name": "graph_federated", "units": 8, "agents": AGENTS, "topology": "complete", "batch_size": 20}
+
+
+def clipping(radius: float) -> dict[str, Any]:
+    return {"name": "centred_clipping", "radius": radius}
+
+
+TRIMMED = {"name": "trimmed_mean", "trim": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of run, the rule that it is shown with, and those that it was tuned among."""
+
+    objective: str
+    algorithm: dict[str, Any]
+    rule: dict[str, Any] | None = None
+    tried: tuple[dict[str, Any], ...] = ()
+    liars: tuple[int, ...] = (1, 4)
+    attacks: tuple[str, ...] = field(default=ATTACKS)
+
+
+SERVERS = (8 * AGENTS + 1, 8 * AGENTS + 4)  # which come after the agents
+CASES = {
+    "gossip": Case("softmax", SOFTMAX, clipping(0.04)),
+    "fedavg": Case("softmax", SHORT | {"name": "fedavg", "rounds": 40}, TRIMMED),
+    "fedbuff": Case("softmax", SHORT | {"name": "fedbuff", "buffer": 8, "updates_per_node": 40}, TRIMMED),
+    "graph": Case(
         "softmax",
-        CLIENTS | {"name": "fedbuff", "buffer": 8, "updates_per_node": 40},
-        {"name": "trimmed_mean", "trim": 2},
+        GRAPH | {"local_steps": 5, "step_size": 1.0, "rounds": 30},
+        TRIMMED,
+        (TRIMMED, {"name": "median"}, clipping(0.02), clipping(0.1)),
+        SERVERS,
     ),
-    "network": (
+    "gossip-cnn": Case(
         "cnn_mapa",
         GOSSIP | {"learning_rate": 4.0, "updates_per_node": 50},
-        {"name": "centred_clipping", "radius": 0.1},
+        clipping(0.05),
+        (clipping(0.02), clipping(0.05)),
+    ),
+    "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 16}, TRIMMED),
+    "fedbuff-cnn": Case("cnn_mapa", DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 16}, TRIMMED),
+    "graph-cnn": Case(
+        "cnn_mapa", GRAPH | {"agents_sampled": 25, "step_size": 1.0, "rounds": 30}, TRIMMED, liars=SERVERS
     ),
 }
 RADII = (0.01, 0.04, 0.12, 0.4, 1.2, 4.0)
 """Radii of gossip with softmax, for which sign flips and drifts are run."""
 RECORDS = Path(__file__).with_suffix(".jsonl")
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "peers.md"
+START, END = "<!-- benchmarks/hostile_peers.py -->\n", "<!-- end -->"
 
 
-def accuracy(objective: str, algorithm: dict[str, Any], attack: str | None, rule: Any, seed: int) -> float:
-    keys = algorithm | ({} if rule is None else {"aggregation": rule})
-    experiment = gs.Experiment(
+def experiment(case: Case, attack: str | None, rule: Any, seed: int) -> gs.Experiment:
+    return gs.Experiment(
         dataset="mnist",
-        objective=objective,
-        algorithm=keys,
+        objective=case.objective,
+        algorithm=case.algorithm | ({} if rule is None else {"aggregation": rule}),
         budget={"epsilon": 5, "delta": 1e-5},
         privacy={"clip": 1.0},
-        faults={} if attack is None else {"hostile": {"nodes": LIARS, "attack": attack}},
+        faults={} if attack is None else {"hostile": {"nodes": case.liars, "attack": attack}},
         stop={"virtual_seconds": 5000},  # a round without a rule waits for ever for whoever sends no numbers
         evaluation="off",
         seed=seed,
     )
-    return float(gs.run(experiment).summary["metrics"]["test_accuracy"])
 
 
-def runs(case: str) -> list[tuple[str, dict[str, Any], str | None, Any]]:
-    if case == "radii":
-        made = [(a, {"name": "centred_clipping", "radius": r}) for r in RADII for a in (None, "sign_flip", "drift")]
-        return [("softmax", SOFTMAX, attack, rule) for attack, rule in made]
-    if case == "local":
+def runs(name: str) -> tuple[Case, list[tuple[str | None, Any]]]:
+    """A case, and attack and rule of each of its runs for one seed: those that say most come first."""
+    if name == "radii":
+        return CASES["gossip"], [(a, clipping(r)) for r in RADII for a in (None, "sign_flip", "drift")]
+    if name == "local":
         keys = {key: value for key, value in SOFTMAX.items() if key != "topology"}
-        return [("softmax", keys | {"name": "local"}, None, None)]
-    objective, algorithm, rule = CASES[case]
-    return [(objective, algorithm, attack, one) for attack in (None, *ATTACKS) for one in (None, rule)]
+        return Case("softmax", keys | {"name": "local"}), [(None, None)]
+    case = CASES[name.removeprefix("tune-")]
+    if name.startswith("tune-"):
+        return case, [(a, rule) for rule in (None, *case.tried) for a in ("sign_flip", "drift", None)]
+    return case, [(None, None), *((a, rule) for rule in (case.rule, None) for a in case.attacks), (None, case.rule)]
+
+
+def key(record: dict[str, Any]) -> tuple[str, ...]:
+    return record["case"], str(record["attack"]), json.dumps(record["rule"]), str(record["seed"])
+
+
+def recorded() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RECORDS.read_text().splitlines()]
+
+
+def made(name: str, seeds: range, until: float) -> Iterator[dict[str, Any]]:
+    done = {key(record) for record in recorded()}
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+    case, wanted = runs(name)
+    for seed in seeds:
+        for attack, rule in wanted:
+            record = {"case": name, "attack": attack, "rule": rule, "seed": seed}
+            if key(record) in done or time.monotonic() > until:
+                continue
+            spec = experiment(case, attack, rule, seed)
+            digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:12]
+            accuracy = float(gs.run(spec).summary["metrics"]["test_accuracy"])
+            yield record | {"accuracy": accuracy, "commit": commit.stdout.strip(), "spec": digest}
 
 
 def table() -> None:
-    """Means over seeds, and the least and most, of all records."""
-    found: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for line in RECORDS.read_text().splitlines():
-        one = json.loads(line)
-        rule = "-" if one["rule"] is None else f"{one['rule']['name']} {one['rule'].get('radius', '')}".strip()
-        found[one["case"], one["attack"] or "nobody", rule].append(one["accuracy"])
-    for key, values in found.items():
-        span = f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-        print("|", " | ".join((*key, span, str(len(values)))), "|")
+    """Write means over seeds into the page: accuracy without a rule and with it, and the most that is lost with it."""
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for record in recorded():
+        found[key(record)[:3]].append(record["accuracy"])
+
+    def mean(case: str, attack: str | None, rule: Any) -> float:
+        return statistics.fmean(found.get((case, str(attack), json.dumps(rule))) or [float("nan")])
+
+    def cell(case: str, attack: str | None, rule: Any) -> str:
+        return "not run" if (value := mean(case, attack, rule)) != value else f"{value:.3f}"
+
+    lines = [f"| run | seeds | nobody lies | {' | '.join(WORDS.values())} | most lost with it |", "|---" * 8 + "|"]
+    for name, case in CASES.items():
+        with_it = [mean(name, attack, case.rule) for attack in ATTACKS]
+        if not found[name, "None", "null"] or any(value != value for value in with_it):
+            continue
+        counts = {len(found[name, str(a), json.dumps(case.rule)]) for a in ATTACKS} | {len(found[name, "None", "null"])}
+        rule = case.rule or {}
+        how = f"radius {rule['radius']}" if "radius" in rule else f"trim {rule['trim']}"
+        cells = [f"{cell(name, a, None)} / {cell(name, a, case.rule)}" for a in (None, *ATTACKS)]
+        lost = 100 * (mean(name, None, None) - min(with_it))
+        seeds = "-".join(map(str, sorted({min(counts), max(counts)})))
+        row = (f"{case.algorithm['name']}, `{case.objective}`, {how}", seeds, *cells, f"{lost:.1f} points")
+        lines.append(f"| {' | '.join(row)} |")
+    text = PAGE.read_text()
+    before, _, rest = text.partition(START)
+    PAGE.write_text(f"{before}{START}\n" + "\n".join(lines) + f"\n\n{END}{rest.partition(END)[2]}")
+
+
+WORDS = {"sign_flip": "sign flip", "scaled": "scaled by 10", "drift": "drift", "nan": "no numbers"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("case", choices=[*CASES, "radii", "local", "table"])
+    parser.add_argument("case", choices=[*CASES, *(f"tune-{name}" for name in CASES), "radii", "local", "table"])
     parser.add_argument("--seeds", default="0-4")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so many")
     options = parser.parse_args()
     if options.case == "table":
         return table()
     warnings.simplefilter("ignore", RunWarning)
     first, _, last = options.seeds.partition("-")
-    for seed in range(int(first), int(last or first) + 1):
-        for objective, algorithm, attack, rule in runs(options.case):
-            found = accuracy(objective, algorithm, attack, rule, seed)
-            line = {"case": options.case, "attack": attack, "rule": rule, "seed": seed, "accuracy": found}
-            print(json.dumps(line), flush=True)
+    until = time.monotonic() + 60 * options.minutes
+    for record in made(options.case, range(int(first), int(last or first) + 1), until):
+        with RECORDS.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        print(json.dumps(record), flush=True)
     return None
 
 
