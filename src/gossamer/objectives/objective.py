@@ -627,6 +627,10 @@ class Objective(ABC):
         ``clipped_gradients``: the data side adds it after the noise.
     squared_error : float or None
         Mean squared error for each unit of loss, of a loss that is one.
+    foreign : bytes
+        Digest of code that is not Gossamer's and computes it; empty of others.
+    assumptions : tuple of str
+        Assumptions of a guarantee on that code.
     """
 
     size: int
@@ -634,6 +638,8 @@ class Objective(ABC):
     parts: tuple[Part, ...]
     l2: float
     squared_error: float | None = None
+    foreign: bytes = b""
+    assumptions: tuple[str, ...] = ()
 
     @abstractmethod
     def initial(self, generator: np.random.Generator) -> FloatArray:

@@ -154,7 +154,8 @@ class ObjectiveCard(Section):
     module : str, optional
         One's own network as ``package.module:Class``. Of a module that was given from memory there is neither.
     loss : str
-        Loss that was minimised: it says what scores mean. ``registered`` is one of another distribution.
+        Loss that was minimised: it says what scores mean. ``registered`` is one of another distribution, ``foreign``
+        that of code which is not Gossamer's, and which alone predicts.
     registered : LossCard, optional
         Loss of another distribution.
     intercept : bool
@@ -182,6 +183,7 @@ class ObjectiveCard(Section):
         "mse",
         "registered",
         "binary_cross_entropy",
+        "foreign",
     ]
     registered: LossCard | None = None
     intercept: bool = True
@@ -193,7 +195,7 @@ class ObjectiveCard(Section):
     @property
     def linear(self) -> bool:
         """Whether scores are ``W x + b``."""
-        return self.loss not in ("cross_entropy", "mse", "binary_cross_entropy", "registered")
+        return self.loss not in ("cross_entropy", "mse", "binary_cross_entropy", "registered", "foreign")
 
     def _problems(self) -> Iterator[str]:
         if (self.loss == "registered") != (self.registered is not None):
@@ -346,6 +348,8 @@ def describe(
     if isinstance(objective, LinearModel):
         loss: Any = next(known for known, law in LOSSES.items() if law is objective.loss)
         return ObjectiveCard(name=loss, loss=loss, intercept=objective.intercept, dtype=dtype)
+    if objective.foreign:
+        return ObjectiveCard(loss="foreign", dtype=dtype)
     network: Any = objective
     loss, registered = network.loss, None
     if not isinstance(loss, str):
@@ -423,6 +427,8 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     from gossamer.objectives.networks.network import loss_of
 
     told, classes = card.objective, None if card.classes is None else len(card.classes)
+    if told.loss == "foreign":
+        raise ModelError(f"{where}: the code that the run trained is not Gossamer's, and alone predicts; load {ARRAYS}")
     loss: str | OwnLoss = told.loss if told.registered is None else own_loss(told.registered, where)
     outputs = loss_of(loss, classes).wanted or classes or told.outputs or 1
     if module is not None:

@@ -113,14 +113,18 @@ Start = tuple[Path, Callable[[PlainProgress], "Result"]]
 
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
+    made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
+    return told_run(options, *made_by(options))
+
+
+def told_run(options: argparse.Namespace, out: Path, start: Callable[[PlainProgress], Result]) -> int:
+    """Make a run with results in ``out``, say what came of it, and return the exit code."""
     from gossamer.experiment.preparation.ending import made
     from gossamer.experiment.results.observer import remark
     from gossamer.experiment.results.summary import troubles
     from gossamer.objectives.released_scores import doubts_of
     from gossamer.objectives.score_words import warnings_of
 
-    made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
-    out, start = made_by(options)
     shown = progress(lines=options.log_file == STDERR)
     try:
         with logged(options, out.name), naming(options.spec, out, options.trace), door_for(options) as door:
@@ -134,7 +138,7 @@ def run_command(options: argparse.Namespace) -> int:
         raise
     finally:
         shown.close()
-    answered(options, result.summary, _report(result, shown.words, options.repeat))
+    answered(options, result.summary, _report(result, shown.words, getattr(options, "repeat", None)))
     noise = result.summary["privacy"]["mechanism"]
     warn(troubles(result.summary, private="none" not in (noise.get("mechanism"), noise.get("noise"))))
     if "ended_worse" not in result.summary:  # which needs other advice

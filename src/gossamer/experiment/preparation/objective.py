@@ -266,10 +266,12 @@ def with_estimates(
     return complete, f"estimated on {found.examples} examples that are not the nodes': {said}"
 
 
-def objective_of(experiment: Experiment, dataset: Dataset, module: Given | None) -> tuple[Objective, bytes]:
+def objective_of(experiment: Experiment, dataset: Dataset, module: Given | Objective | None) -> tuple[Objective, bytes]:
     """Build the objective; with it comes a digest of a ``module`` that was given from memory, empty if none was."""
     if module is None:
         return build_objective(experiment, dataset), b""
+    if isinstance(module, Objective):
+        return module, module.foreign
     from gossamer.objectives.models import made
 
     found = made(module, tuple(dataset.train.features.shape[1:]), _outputs(experiment, dataset))

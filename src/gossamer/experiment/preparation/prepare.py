@@ -380,12 +380,12 @@ class FromMemory:
     ----------
     data : Data or None
         Examples.
-    module : torch.nn.Module, or a class or function that makes one, or None
-        The network.
+    module : torch.nn.Module, or a class or function that makes one, or Objective, or None
+        The network, or what is minimised itself.
     """
 
     data: Data | None = field(default=None, repr=False)
-    module: Given | None = field(default=None, repr=False)
+    module: Given | Objective | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         given: Any = self.data
@@ -417,6 +417,8 @@ class FromMemory:
         return load_dataset(settings) if self.data is None else self.data.dataset(settings)
 
     def _name(self, experiment: Experiment) -> str:
+        if isinstance(self.module, Objective):
+            return f"{IN_MEMORY}:{type(self.module).__name__}"
         from gossamer.objectives.models import name_of  # needs torch, which is optional
 
         found, settings = f"{IN_MEMORY}:{name_of(self.module)}", experiment.objective

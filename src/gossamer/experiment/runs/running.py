@@ -51,6 +51,7 @@ from gossamer.experiment.runs.trackers import Listeners, RunProgress, TraceFile,
 from gossamer.experiment.specs.spec import Experiment, placeless
 from gossamer.experiment.specs.spec_file import spec_of, write_spec
 from gossamer.files import to_csv
+from gossamer.objectives.objective import Objective
 from gossamer.protocol.snapshots import Kept
 from gossamer.runtimes.ray_shards import RayShards
 from gossamer.runtimes.simulator import Simulator
@@ -308,7 +309,7 @@ def run(
     out: str | Path | None = None,
     *,
     data: Any = None,
-    module: Given | None = None,
+    module: Given | Objective | None = None,
     overwrite: bool = False,
     progress: RunProgress | None = None,
     trace: str | Path | None = None,

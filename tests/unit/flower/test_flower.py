@@ -1,0 +1,225 @@
+"""Around a Flower app: what is sent to its process and comes back, what is refused, and what a guarantee says.
+
+Apps here import a stand-in that has a few of Flower's names; `tests/end_to_end/test_flower_apps.py` has real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from gossamer.cli import main
+
+APP = """
+    import os
+    import numpy as np
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+    app, server = ClientApp(), ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        w, b = np.ones((2, 2), np.float32), np.zeros(3, np.float32)
+        start = ArrayRecord(w=Array(w), n=Array(np.array(7)), b=Array(b))
+        content = RecordDict(arrays=start, config=ConfigRecord({"server-round": 1, "lr": 0.5}))
+        grid.send_and_receive([Message(content, dst_node_id=1, message_type="train")])
+
+    def fit(w, b, message, context):
+        return w + context.node_config["partition-id"], b + message.content["config"]["lr"]
+
+    @app.train()
+    def train(message, context):
+        print("an app may print")
+        arrays = message.content["arrays"]
+        assert arrays["n"].numpy() == 7
+        w, b = fit(arrays["w"].numpy(), arrays["b"].numpy(), message, context)
+        content = RecordDict(arrays=ArrayRecord(w=Array(w), n=Array(np.array(8)), b=Array(b)))
+        content["metrics"] = MetricRecord({"num-examples": 10**6, "secret": 4.5})
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        examples = 1 + context.node_config["partition-id"]
+        found = MetricRecord({"eval_loss": float(examples), "eval_acc": 1 / examples, "num-examples": examples})
+        return Message(RecordDict(metrics=found), reply_to=message)
+"""
+SPEC = {"algorithm": {"name": "fedavg", "nodes": 4, "rounds": 3}, "privacy": "none", "seed": 3}
+
+
+@pytest.fixture(autouse=True)
+def stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("stub")))
+
+
+def ran(folder: Path, *more: str, app: str = "", spec: Any = SPEC, name: str = "app") -> int:
+    """Exit code of the command for the app above, with lines after it."""
+    (folder / "given.py").write_text(textwrap.dedent(APP) + textwrap.dedent(app))
+    (folder / "spec.yaml").write_text(json.dumps(spec))
+    reference = f"{folder / 'given.py'}:{name}"
+    return main(["flower", reference, "--spec", str(folder / "spec.yaml"), "--out", str(folder / "out"), *more])
+
+
+def test_clients_train_and_test_as_the_algorithm_says(tmp_path: Path) -> None:
+    """The mean update is that of partitions 0 to 3, and 1/2 from the server's configuration, in each of 3 rounds."""
+    assert ran(tmp_path) == 0
+    model = load_file(tmp_path / "out" / "model.safetensors")
+    assert model.keys() == {"w", "b"}  # what is no floating-point number is not trained
+    np.testing.assert_allclose(model["w"], 1 + 3 * np.mean([0, 1, 2, 3]))
+    np.testing.assert_allclose(model["b"], 3 * 0.5)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    # Weighted by examples: sum of k k, and of k/k, over the sum of k, for k from 1 to 4.
+    assert summary["metrics"]["mean_model_test_loss"] == pytest.approx(30 / 10)
+    assert summary["metrics"]["mean_model_test_accuracy"] == pytest.approx(4 / 10)
+    assert "secret" not in (tmp_path / "out" / "summary.json").read_text()
+
+
+def test_an_update_is_clipped_noised_and_charged_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model moves by means of vectors of length 1, with noise of 0.02 at most: 0.1 is 5 deviations in 7 numbers."""
+    private = {**SPEC, "privacy": {"noise_multiplier": 0.01, "clip": 1.0}}
+    assert ran(tmp_path, spec=private) == 0
+    updates = np.array([[k] * 4 + [0.5] * 3 for k in range(4)], float)
+    expected = 3 * (updates / np.linalg.norm(updates, axis=1, keepdims=True)).mean(axis=0)
+    model = load_file(tmp_path / "out" / "model.safetensors")
+    np.testing.assert_allclose(np.concatenate([model["w"].ravel() - 1, model["b"]]), expected, atol=0.1)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "clipped as a whole, so what is protected is a whole client and no example of it" in said
+    assert "metrics and its number of examples, is dropped" in said
+    lines = [json.loads(line) for line in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
+    assert [(line["protects"], line["releases"], line["size"]) for line in lines] == [("client", 3, 7)] * 4
+
+
+def test_what_is_not_finite_counts_as_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Partition 1 sends no number, and so the mean of its rounds lacks its 1."""
+    broken = """
+        def fit(w, b, message, context):
+            k = context.node_config["partition-id"]
+            return w + (np.nan if k == 1 else k), b
+    """
+    assert ran(tmp_path, app=broken) == 0
+    model = load_file(tmp_path / "out" / "model.safetensors")
+    np.testing.assert_allclose(model["w"], 1 + 3 * (0 + 0 + 2 + 3) / 4)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["gradients_not_finite"] == 3
+
+
+def test_state_stays_with_a_partition_and_runs_are_the_same_again(tmp_path: Path) -> None:
+    """Round r adds r, which each client counts itself: 1 + 2 + 3; what generators give is the same with one seed."""
+    counting = """
+        import random
+        def fit(w, b, message, context):
+            context.state["round"] = context.state.get("round", 0) + 1
+            return w + context.state["round"], b + random.random() + np.random.rand()
+    """
+    found = []
+    for _ in range(2):
+        assert ran(tmp_path, "--overwrite", app=counting) == 0
+        found.append(load_file(tmp_path / "out" / "model.safetensors"))
+    np.testing.assert_allclose(found[0]["w"], 1 + 6)
+    np.testing.assert_array_equal(found[0]["b"], found[1]["b"])
+    assert (found[0]["b"] > 0).all()
+
+
+def test_an_app_that_tests_nothing_has_no_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(tmp_path, app="\ndel app._functions['evaluate']\n") == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["metrics"]["mean_model_test_loss"] is None
+    assert "accuracy: server's model nan" in capsys.readouterr().out
+
+
+def test_its_process_is_not_told_what_is_gossamers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_PASSPHRASE", "of a ledger")
+    looking = """
+        def fit(w, b, message, context):
+            assert not any(name.startswith("GOSSAMER") for name in os.environ)
+            return w, b
+    """
+    assert ran(tmp_path, app=looking) == 0
+
+
+REFUSED = {
+    "no client": (
+        dict(name="nothing"),
+        "a client_fn or a ServerApp as nothing in given, found None",
+    ),
+    "something else": (dict(app="\nnothing = 5\n", name="nothing"), "as nothing in given, found 5"),
+    "no train function": (
+        dict(app="\nempty = ClientApp()\n", name="empty"),
+        "No train function registered",
+    ),
+    "an import fails": (dict(app="\nimport nowhere\n"), "given.py, line 36, in <module>)"),
+    "other shapes": (
+        dict(app="\ndef fit(w, b, message, context):\n    return w[:1], b\n"),
+        "its client is to return arrays as they came: w is (2, 2), found (1, 2)",
+    ),
+    "an error": (
+        dict(app="\ndef fit(w, b, message, context):\n    return 1 / 0\n"),
+        "given.py, line 37, in fit)",
+    ),
+    "an end": (
+        dict(app="\ndef fit(w, b, message, context):\n    print('out of memory')\n    os._exit(9)\n"),
+        "its process ended, or gave no answer in 600 s, after 'out of memory'",
+    ),
+    "no server": (dict(app="\ndel server\n"), "its ServerApp asks no client to train one model"),
+    "a server that asks otherwise": (
+        dict(
+            app="""
+            @server.main()
+            def main(grid, context):
+                grid.send_and_receive([Message(RecordDict(), dst_node_id=1, message_type="query")])
+            """
+        ),
+        "its ServerApp asks clients to query before they train, which no noise covers",
+    ),
+    "gradients": (dict(spec={**SPEC, "algorithm": "gossip"}), "only whole updates can be clipped"),
+    "examples": (
+        dict(spec={**SPEC, "algorithm": {**SPEC["algorithm"], "privacy_unit": "example"}}),  # type: ignore[dict-item]
+        "found fedavg with privacy_unit: example",
+    ),
+    "training": (
+        dict(spec={**SPEC, "algorithm": {**SPEC["algorithm"], "local_epochs": 2}}),  # type: ignore[dict-item]
+        "algorithm.local_epochs: the app brings its own data, model and training; leave it out",
+    ),
+    "data": (dict(spec={**SPEC, "dataset": "mnist"}), "dataset: the app brings its own data"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_run_is_refused_in_a_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, line = REFUSED[case]
+    assert ran(tmp_path, **given) == 2  # type: ignore[arg-type]
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("gossamer: error: ")
+    assert line in said
+
+
+def test_a_client_that_hangs_is_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hanging = "\nimport time\ndef fit(w, b, message, context):\n    time.sleep(60)\n"
+    assert ran(tmp_path, "--timeout", "1", app=hanging) == 2
+    assert "gave no answer in 1 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reference", "line"),
+    [("nowhere.py:app", "Cannot find pyproject.toml in nowhere.py:app"), (".", "Cannot find pyproject.toml in .")],
+)
+def test_what_is_no_app_is_refused(
+    reference: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
+    assert main(["flower", reference, "--spec", "spec.yaml"]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_an_environment_without_flower_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PYTHONPATH")
+    assert ran(tmp_path) == 2
+    assert "No module named 'flwr'" in capsys.readouterr().err
