@@ -97,3 +97,15 @@ def test_clients_without_a_server_start_from_their_own_parameters(python: Path, 
     assert main(["flower", f"{tmp_path / 'alone.py'}:client_fn", *options]) == 0
     metrics = json.loads((tmp_path / "out" / "summary.json").read_text())["metrics"]
     assert metrics["mean_model_test_accuracy"] > 0.5
+
+
+def test_a_client_without_an_evaluate_has_no_scores(python: Path, tmp_path: Path) -> None:
+    """Flower answers for it, with a loss of 0 on no examples."""
+    before, _, after = (HERE / "numpy_digits.py").read_text().partition("    def evaluate")
+    (tmp_path / "untested.py").write_text(f"{before}\n\ndef client_fn{after.partition('def client_fn')[2]}")
+    (tmp_path / "spec.yaml").write_text(json.dumps({**SPEC, "algorithm": {"name": "fedavg", "nodes": 2, "rounds": 2}}))
+    options = ["--spec", str(tmp_path / "spec.yaml"), "--python", str(python), "--out", str(tmp_path / "out")]
+    assert main(["flower", f"{tmp_path / 'untested.py'}:app", *options]) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["metrics"]["mean_model_test_loss"] is None
+    assert "ended_worse" not in summary

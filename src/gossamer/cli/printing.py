@@ -179,7 +179,9 @@ def describe_row(row: Row, words: Words) -> str:
     # Of two classes, of which accuracy may say nothing.
     area = "" if row.get("test_auroc") is None else f" (area under its ROC curve {row['test_auroc']:.3f})"
     shared = f"{words.model} {figure(row, f'mean_model_test_{name}')}{area}, " if words.shared else ""
-    diverged = "; some models are no longer finite: lower the learning rate" if row["test_loss"] is None else ""
+    # Of models that nobody tests there is no loss either, but there is a distance.
+    infinite = row["test_loss"] is None and row["consensus_distance"] is None
+    diverged = "; some models are no longer finite: lower the learning rate" if infinite else ""
     return f"{name}: {shared}{own}{spent(row)}{diverged}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from gossamer.data.partition import Natural
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import ModelError, SpecError
 from gossamer.experiment.specs.spec import Experiment
+from gossamer.files import refusals, words_beside
 from gossamer.objectives.objective import Clip, Evaluation, Gradients, IndexArray, LocalUpdates, Objective, Training
 from gossamer.vectors import Part
 
@@ -62,8 +64,9 @@ class FlowerApp(Objective):
     l2 = 0.0
 
     def __init__(self, reference: str, partitions: int, python: str, seed: int, timeout: float) -> None:
-        self._reference, self._partitions, self._seed, self._timeout = reference, partitions, seed, timeout
-        self._python, self._tested = python, lru_cache(4)(self._test)
+        self._reference, self._partitions = reference, partitions
+        self._python, self._timeout = python, timeout
+        self._tested = lru_cache(4)(self._test)  # many clients have the server's model
         own = {name: text for name, text in os.environ.items() if not name.startswith("GOSSAMER_")}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._process = subprocess.Popen(
@@ -74,39 +77,38 @@ class FlowerApp(Objective):
             env={"FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1", **own},
             start_new_session=True,  # whoever interrupts a run interrupts it, and not an answer
         )
-        told, vector = self._call({"reference": reference, "partitions": partitions}, b"", _LARGEST)
+        told, vector = self._call({"reference": reference, "partitions": partitions, "seed": seed})
         self.dtype, self.foreign = np.dtype(told["dtype"]), str(told["code"]).encode()
         self.parts = tuple(Part(name, tuple(shape)) for name, shape in told["parts"])
         self.size = sum(math.prod(part.shape) for part in self.parts)
         self._start = np.frombuffer(vector, self.dtype)
         if not self.size or not np.isfinite(self._start).all():
-            self._fail("the model that its clients start from has no numbers, or some that are not finite")
-        self.assumptions = (
-            f"code of the Flower app {reference} is not Gossamer's: an update of it is clipped as a whole, so what is "
-            "protected is a whole client and no example of it; what a client returns besides, such as metrics and its "
-            "number of examples, is dropped; a client computes on its own partition alone, and what all start from is "
-            "of none; its process holds no key of a ledger, and is trusted to send nothing itself",
-        )
+            self._fail("the model that its clients start from has no floating-point numbers, or some are not finite")
+        assumptions = words_beside(__file__)["assumptions"]
+        self.assumptions = tuple(one.format(app=Path(reference).resolve().name) for one in assumptions)
 
-    def _call(self, asked: dict[str, Any], vector: bytes, most: int) -> tuple[dict[str, Any], bytes]:
-        """Answer of the process, and the bytes after it: ``most`` at most."""
+    def _call(self, asked: dict[str, Any], vector: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """Answer of the process, and the bytes after it: no more than those of the model that it was sent."""
         sent, came = self._process.stdin, self._process.stdout
-        assert sent is not None
-        assert came is not None
-        guard = Timer(self._timeout, self._process.kill)
+        assert sent
+        assert came
+        guard = Timer(self._timeout, self._kill)
         guard.start()
         try:
             sent.write(json.dumps({**asked, "bytes": len(vector)}).encode() + b"\n" + vector)
             sent.flush()
             told = json.loads(came.readline(_LONGEST_LINE))
-            found = came.read(max(0, min(told["bytes"], most)))
-        except (OSError, ValueError, TypeError, LookupError):
+            found = came.read(max(0, min(told["bytes"], len(vector) or _LARGEST)))
+            if len(found) != told["bytes"]:
+                raise EOFError
+        except (OSError, EOFError, ValueError, TypeError, LookupError):
             self._said.seek(0)
             last = self._said.read().decode(errors="replace").rstrip().rpartition("\n")[2]
-            self._fail(
-                f"its process ended, or gave no answer in {self._timeout:g} s, after {last!r}; see that {self._python} "
-                "has flwr and what the app imports (--python), and enough time (--timeout)"
-            )
+            words = words_beside(__file__)["ended"]
+            self._fail(words.format(seconds=self._timeout, last=last, python=self._python))
+        except BaseException:  # such as Ctrl-C, after which nobody hears the answer
+            self.close()
+            raise
         finally:
             guard.cancel()
         if "error" in told:
@@ -118,10 +120,14 @@ class FlowerApp(Objective):
         raise ModelError(f"{self._reference}: {line}")
 
     def close(self) -> None:
-        """End the process."""
-        self._process.kill()
+        """End the process, and those that it started."""
+        self._kill()
         self._process.communicate()
         self._said.close()
+
+    def _kill(self) -> None:
+        if self._process.returncode is None:  # nobody has waited for it, so its number is still its own
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def data(self) -> Data:
         """A row for each partition, to train on, and to test on."""
@@ -142,14 +148,12 @@ class FlowerApp(Objective):
         updates = np.zeros((len(models), self.size), self.dtype)
         for update, model, training in zip(updates, self.rows(models, len(trainings)), trainings, strict=True):
             number = int(data.targets[training.batches.examples[0]])
-            vector = self._asked("train", number, model.tobytes(), model.nbytes)[1]
+            _, vector = self._call({"kind": "train", "number": number}, model.tobytes())
             with np.errstate(all="ignore"):
                 update[:] = np.frombuffer(vector, self.dtype) - model
         not_finite = np.array([not np.isfinite(update).all() for update in updates], np.int64)
-        return LocalUpdates(np.where(not_finite[:, None], 0, updates), not_finite)
-
-    def _asked(self, kind: str, number: int, model: bytes, most: int) -> tuple[dict[str, Any], bytes]:
-        return self._call({"kind": kind, "number": number, "seed": self._seed}, model, most)
+        updates[not_finite > 0] = 0
+        return LocalUpdates(updates, not_finite)
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
         """Means over partitions, by their numbers of examples where clients say these."""
@@ -158,9 +162,13 @@ class FlowerApp(Objective):
         return Evaluation(*np.array(found).reshape(-1, 2).T)
 
     def _test(self, model: bytes, partitions: tuple[int, ...]) -> FloatArray:
-        told = [self._asked("evaluate", number, model, 0)[0] for number in partitions]
-        scores = np.array([[one["loss"], one["accuracy"], one["examples"]] for one in told], np.float64)
-        mean: FloatArray = np.average(scores[:, :2], axis=0, weights=np.nan_to_num(scores[:, 2], nan=1.0))
+        told = [self._call({"kind": "evaluate", "number": number}, model)[0] for number in partitions]
+        scores = np.array([[one["loss"], one["accuracy"]] for one in told], np.float64)
+        counts = np.nan_to_num([one["examples"] for one in told], nan=1.0)
+        tested = counts > 0  # a client without examples has no scores
+        if not tested.any():
+            return np.full(2, np.nan)
+        mean: FloatArray = np.average(scores[tested], axis=0, weights=counts[tested])
         return mean
 
 
@@ -173,14 +181,15 @@ def settled(spec: Experiment) -> Experiment:
         If it is for an algorithm of other things than whole updates, or says what the app brings.
     """
     settings = spec.algorithm
-    if not isinstance(settings, ClientSettings) or settings.stepwise:
-        found = f"{settings.name}{' with privacy_unit: example' if isinstance(settings, ClientSettings) else ''}"
-        raise SpecError(
-            "algorithm: of a Flower app only whole updates can be clipped, so it runs by fedavg, fedasync or fedbuff "
-            f"and protects whole clients, found {found}; choose one of these, without privacy_unit: example"
-        )
-    said = [f"algorithm.{name}" for name in _OWN if name in settings.model_fields_set]
-    said += [name for name in _BROUGHT if getattr(spec, name) != Experiment.model_fields[name].default]
-    if said:
-        raise SpecError(f"{said[0]}: the app brings its own data, model and training; leave it out")
+    brought = [f"algorithm.{name}" for name in _OWN if name in settings.model_fields_set]
+    brought += [name for name in _BROUGHT if getattr(spec, name) != Experiment.model_fields[name].default]
+    rules = {
+        "no whole updates": not isinstance(settings, ClientSettings),
+        "examples": isinstance(settings, ClientSettings) and settings.stepwise,
+        "brought": brought,
+        "accuracy": spec.stop.accuracy is not None,
+        "release": spec.evaluation.release is not None,
+    }
+    for line in refusals(__file__, rules, name=settings.name, brought=brought):
+        raise SpecError(line)
     return spec.model_copy(update={"dataset": DatasetSettings(name=IN_MEMORY), "partition": Natural()})

@@ -24,8 +24,10 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.config import flatten_dict, get_project_config
 from flwr.serverapp import ServerApp
+from flwr.supercore.task_identity import TaskIdentity
 
-_NO_EVALUATE = 4  # status of an older client without an ``evaluate``
+_NO_EVALUATE = 4  # status of a NumPyClient or Client without an ``evaluate``
+_LONGEST_ERROR = 1000
 
 
 class Failure(Exception):
@@ -33,7 +35,10 @@ class Failure(Exception):
 
 
 class Asked(BaseException):
-    """Leaves a server at its first question, whatever it catches; older ones ask in threads, which keep it."""
+    """Leaves a server at its first question, whatever it catches.
+
+    That of a ``server_fn`` asks in threads, which keep it, and so goes on until it has asked in all of its rounds.
+    """
 
 
 class App:
@@ -45,24 +50,25 @@ class App:
 
     run = SimpleNamespace(run_id=0)
 
-    def __init__(self, folder: Path, client: str, server: str | None, config: dict[str, Any], count: int) -> None:
-        with suppress(ImportError):  # older versions ask nobody who they are when they make a message
-            identity = import_module("flwr.supercore.task_identity").TaskIdentity
-            identity.task_id = identity.run_id = identity.node_id = 1
-        sys.path[0] = str(folder)  # in the place of this file's own
-        nodes = [{"partition-id": number, "num-partitions": count} for number in range(count)]
-        self.contexts = [Context(0, 1 + n, node, RecordDict(), dict(config)) for n, node in enumerate(nodes)]
-        self.trained, self.content, self.client = [0] * count, RecordDict(), _named(client)
+    def __init__(self, reference: str, partitions: int, seed: int) -> None:
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # who makes a message has to have them
+        self.folder, client, server, config = _found(reference)
+        sys.path[0] = str(self.folder)  # in the place of this file's own
+        numbers = range(partitions)
+        nodes = [{"partition-id": number, "num-partitions": partitions} for number in numbers]
+        self.contexts = [Context(0, 1 + n, nodes[n], RecordDict(), dict(config)) for n in numbers]
+        self.trained, self.content, self.client = [0] * partitions, RecordDict(), _named(client)
         if not isinstance(self.client, ClientApp):
             self.client = ClientApp(client_fn=self.client)
-        beside = (one for one in vars(sys.modules[client.partition(":")[0]]).values() if isinstance(one, ServerApp))
-        asking = _named(server) if server else next(beside, ServerApp())
+        beside = [one for one in vars(sys.modules[client.partition(":")[0]]).values() if isinstance(one, ServerApp)]
+        asking = _named(server) if server else [*beside, ServerApp()][0]
+        self.seed = seed
+        _seed(f"{seed}")
         with suppress(Asked):
             asking(self, Context(0, 0, {}, RecordDict(), dict(config)))
-        records = [record for record in self.content.values() if isinstance(record, ArrayRecord)]
-        if len(records) != 1:
-            raise Failure("its ServerApp asks no client to train one model; give a project's folder, or both in a file")
-        self.start = {name: array.numpy() for name, array in records[0].items()}
+        if not self.content:
+            raise Failure("its ServerApp asks no client to train; give a project's folder, or both in a file")
+        self.start = _model(self.content, "its ServerApp is to send")
         self.trains = {name: array for name, array in self.start.items() if array.dtype.kind == "f"}
         self.dtype = np.result_type(np.float32, *(array.dtype for array in self.trains.values()))
 
@@ -83,10 +89,10 @@ class App:
 
     push_messages = send_and_receive
 
-    def opened(self, folder: Path) -> tuple[dict[str, Any], bytes]:
+    def opened(self) -> tuple[dict[str, Any], bytes]:
         """Parts of the model and what it starts from, with a digest of what was imported from the app's folder."""
         files = {vars(module).get("__file__") or "/" for module in list(sys.modules.values())}
-        own = sorted(file for file in files if Path(file).resolve().is_relative_to(folder))
+        own = sorted(file for file in files if Path(file).resolve().is_relative_to(self.folder))
         code = hashlib.sha256(b"\0".join(Path(file).read_bytes() for file in own)).hexdigest()
         parts = [[name, list(array.shape)] for name, array in self.trains.items()]
         return {"parts": parts, "dtype": self.dtype.name, "code": code}, self._joined(self.start)
@@ -94,41 +100,45 @@ class App:
     def _joined(self, arrays: dict[str, Any]) -> bytes:
         return b"".join(arrays[name].astype(self.dtype).tobytes() for name in self.trains)
 
-    def answered(self, kind: str, number: int, seed: int, body: bytes) -> tuple[dict[str, Any], bytes]:
+    def answered(self, kind: str, number: int, body: bytes) -> tuple[dict[str, Any], bytes]:
         """Train a client, or evaluate a model on its partition."""
-        ends = np.cumsum([array.size for array in self.trains.values()])
-        pieces = dict(zip(self.trains, np.split(np.frombuffer(body, self.dtype), ends[:-1]), strict=True))
-        sent = {name: pieces.get(name, old).reshape(old.shape).astype(old.dtype) for name, old in self.start.items()}
         if kind == "train":
             self.trained[number] += 1
-            _seed(f"{seed} {number} {self.trained[number]}")
-        content = RecordDict()
-        for name, record in self.content.items():
-            own = copy.deepcopy(record)
-            own.update({key: max(1, self.trained[number]) for key in ("server-round", "server_round") if key in own})
-            if isinstance(record, ArrayRecord):  # what is not trained is as it was at the start
-                own = ArrayRecord({key: Array(array) for key, array in sent.items()})
-            content[name if kind == "train" else name.replace("fitins.", "evaluateins.")] = own
+            _seed(f"{self.seed} {number} {self.trained[number]}")
+        content = self._content(kind, max(1, self.trained[number]), np.frombuffer(body, self.dtype))
+        message = Message(content, dst_node_id=number + 1, message_type=kind, group_id="0")
         try:
-            message = Message(content, dst_node_id=number + 1, message_type=kind, group_id="0")
             reply = self.client(message, self.contexts[number]).content
         except ValueError as error:
             if not str(error).startswith("No evaluate function"):
                 raise
             return _scores([]), b""
-        for name, told in reply.config_records.items():
-            if name.endswith(".status") and told["code"] == _NO_EVALUATE:
-                return _scores([]), b""
-            if name.endswith(".status") and told["code"]:
-                raise Failure(f"its client failed: {told['message']}")
+        failed = [told for name, told in reply.config_records.items() if name.endswith(".status") and told["code"]]
+        if failed and failed[0]["code"] != _NO_EVALUATE:
+            raise Failure(f"its client failed: {failed[0]['message']}")
         if kind == "evaluate":
             return _scores([*reply.metric_records.values(), *reply.config_records.values()]), b""
-        arrays = {name: array.numpy() for record in reply.array_records.values() for name, array in record.items()}
+        arrays = _model(reply, "its client is to return")
         for name in {**self.start, **arrays}:
             wanted, found = (those[name].shape if name in those else "none" for those in (self.start, arrays))
             if wanted != found:
                 raise Failure(f"its client is to return arrays as they came: {name} is {wanted}, found {found}")
         return {}, self._joined(arrays)
+
+    def _content(self, kind: str, turn: int, vector: Any) -> RecordDict:
+        """The server's message with another model; what is not trained is as it was at the start."""
+        ends = np.cumsum([array.size for array in self.trains.values()])
+        pieces = dict(zip(self.trains, np.split(vector, ends[:-1]), strict=True))
+        sent = {name: pieces.get(name, old).reshape(old.shape).astype(old.dtype) for name, old in self.start.items()}
+        content = RecordDict()
+        for name, record in self.content.items():
+            if isinstance(record, ArrayRecord):
+                own = ArrayRecord({key: Array(array) for key, array in sent.items()})
+            else:
+                own = copy.deepcopy(record)
+                own.update({key: turn for key in ("server-round", "server_round") if key in own})
+            content[name if kind == "train" else name.replace("fitins.", "evaluateins.")] = own
+        return content
 
 
 def _named(reference: str) -> Any:
@@ -137,6 +147,13 @@ def _named(reference: str) -> Any:
     if not callable(found):
         raise Failure(f"expected a ClientApp, a client_fn or a ServerApp as {name} in {module}, found {found!r}")
     return found
+
+
+def _model(content: RecordDict, who: str) -> dict[str, Any]:
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        raise Failure(f"{who} one model, an ArrayRecord, found {len(records)}")
+    return {name: array.numpy() for name, array in records[0].items()}
 
 
 def _scores(records: list[Any]) -> dict[str, float]:
@@ -153,22 +170,23 @@ def _seed(text: str) -> None:
         torch.manual_seed(random.getrandbits(32))
 
 
-def _loaded(reference: str, partitions: int) -> tuple[App, Path]:
-    """App of a project's folder, or of ``FILE.py:NAME``, and its folder."""
+def _found(reference: str) -> tuple[Path, str, str, dict[str, Any]]:
+    """Folder, client, server ("" if there is none) and configuration of a project, or of ``FILE.py:NAME``."""
     place, _, name = reference.rpartition(":")
     if Path(place).is_file():
-        folder = Path(place).resolve().parent
-        return App(folder, f"{Path(place).stem}:{name}", None, {}, partitions), folder
-    told, folder = get_project_config(reference)["tool"]["flwr"]["app"], Path(reference).resolve()
+        return Path(place).resolve().parent, f"{Path(place).stem}:{name}", "", {}
+    told = get_project_config(reference)["tool"]["flwr"]["app"]
     names = told["components"]
-    return App(folder, names["clientapp"], names["serverapp"], flatten_dict(told.get("config")), partitions), folder
+    return Path(reference).resolve(), names["clientapp"], names["serverapp"], flatten_dict(told.get("config"))
 
 
 def _line(error: BaseException) -> str:
     """Words on what was raised, and where."""
+    if isinstance(error, Failure):
+        return str(error)
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
-    where = f" ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})"
-    return str(error) if isinstance(error, Failure) else f"{type(error).__name__}: {error}{where}"
+    where = f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}"
+    return f"{type(error).__name__}: {str(error)[:_LONGEST_ERROR]} ({where})"
 
 
 def main() -> NoReturn:
@@ -182,8 +200,8 @@ def main() -> NoReturn:
         body = asked.read(request.pop("bytes"))
         try:
             if app is None:
-                app, folder = _loaded(**request)
-                told, vector = app.opened(folder)
+                app = App(**request)
+                told, vector = app.opened()
             else:
                 told, vector = app.answered(**request, body=body)
         except BaseException as error:

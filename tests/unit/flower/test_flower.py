@@ -6,7 +6,11 @@ Apps here import a stand-in that has a few of Flower's names; `tests/end_to_end/
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from gossamer.cli import main
+from gossamer.flower.app import FlowerApp
 
 APP = """
     import os
@@ -91,7 +96,8 @@ def test_an_update_is_clipped_noised_and_charged_as_a_whole(tmp_path: Path, caps
     np.testing.assert_allclose(np.concatenate([model["w"].ravel() - 1, model["b"]]), expected, atol=0.1)
     said = " ".join(capsys.readouterr().out.split())
     assert "clipped as a whole, so what is protected is a whole client and no example of it" in said
-    assert "metrics and its number of examples, is dropped" in said
+    assert "dropped, but for the loss and accuracy of its evaluate: these are shown without noise" in said
+    assert "updates of the Flower app given.py:app," in said  # and no folder, as guarantees are shown to others
     lines = [json.loads(line) for line in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
     assert [(line["protects"], line["releases"], line["size"]) for line in lines] == [("client", 3, 7)] * 4
 
@@ -126,10 +132,58 @@ def test_state_stays_with_a_partition_and_runs_are_the_same_again(tmp_path: Path
     assert (found[0]["b"] > 0).all()
 
 
-def test_an_app_that_tests_nothing_has_no_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ran(tmp_path, app="\ndel app._functions['evaluate']\n") == 0
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["metrics"]["mean_model_test_loss"] is None
-    assert "accuracy: server's model nan" in capsys.readouterr().out
+NO_EXAMPLES = """
+    def untested(message, context):
+        found = MetricRecord({"eval_loss": 1.0, "eval_acc": 0.5, "num-examples": 0})
+        return Message(RecordDict(metrics=found), reply_to=message)
+    app._functions["evaluate"] = untested
+"""
+
+
+@pytest.mark.parametrize("app", ["\ndel app._functions['evaluate']\n", NO_EXAMPLES])
+@pytest.mark.parametrize("more", [{}, {"evaluation": "off"}])
+def test_an_app_that_tests_nothing_has_no_scores(
+    app: str, more: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is it said to have diverged, or to be worse than before, of which nobody knows."""
+    assert ran(tmp_path, app=app, spec={**SPEC, **more}) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["metrics"]["mean_model_test_loss"] is None
+    assert "ended_worse" not in summary
+    said = capsys.readouterr().out
+    assert "accuracy: server's model nan" in said
+    assert "no longer finite" not in said
+
+
+def test_clients_without_examples_do_not_count(tmp_path: Path) -> None:
+    """Partition 0 has none, and so neither has its loss; of the others the loss is 1 on 1 example, 2 on 2, 3 on 3."""
+    some = """
+        def some(message, context):
+            k = context.node_config["partition-id"]
+            found = MetricRecord({"eval_loss": float(k) if k else np.nan, "eval_acc": 1.0, "num-examples": k})
+            return Message(RecordDict(metrics=found), reply_to=message)
+        app._functions["evaluate"] = some
+    """
+    assert ran(tmp_path, app=some) == 0
+    metrics = json.loads((tmp_path / "out" / "summary.json").read_text())["metrics"]
+    assert metrics["mean_model_test_loss"] == pytest.approx((1 + 4 + 9) / 6)
+
+
+def test_a_server_draws_what_all_start_from_by_the_seed(tmp_path: Path) -> None:
+    """As Flower's quickstarts do, without a seed of their own."""
+    drawn = """
+        @server.main()
+        def main(grid, context):
+            start = ArrayRecord(w=Array(np.random.rand(2, 2)), n=Array(np.array(7)), b=Array(np.zeros(3)))
+            content = RecordDict(arrays=start, config=ConfigRecord({"lr": 0.5}))
+            grid.send_and_receive([Message(content, dst_node_id=1, message_type="train")])
+    """
+    found = []
+    for seed in ("3", "3", "4"):
+        assert ran(tmp_path, "--overwrite", "--seed", seed, app=drawn) == 0
+        found.append(load_file(tmp_path / "out" / "model.safetensors")["w"])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
 
 
 def test_its_process_is_not_told_what_is_gossamers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +211,33 @@ REFUSED = {
         dict(app="\ndef fit(w, b, message, context):\n    return w[:1], b\n"),
         "its client is to return arrays as they came: w is (2, 2), found (1, 2)",
     ),
+    "two models": (
+        dict(
+            app="""
+            def twice(message, context, once=app._functions["train"]):
+                reply = once(message, context)
+                reply.content["more"] = ArrayRecord(w=Array(np.zeros((2, 2))))
+                return reply
+            app._functions["train"] = twice
+            """
+        ),
+        "its client is to return one model, an ArrayRecord, found 2",
+    ),
+    "a long error": (
+        dict(app="\ndef fit(w, b, message, context):\n    raise ValueError('x' * 2**21)\n"),
+        "given.py, line 37, in fit)",
+    ),
+    "no number": (
+        dict(
+            app="""
+            @server.main()
+            def main(grid, context):
+                content = RecordDict(arrays=ArrayRecord(n=Array(np.array(7))))
+                grid.send_and_receive([Message(content, dst_node_id=1, message_type="train")])
+            """
+        ),
+        "start from has no floating-point numbers",
+    ),
     "an error": (
         dict(app="\ndef fit(w, b, message, context):\n    return 1 / 0\n"),
         "given.py, line 37, in fit)",
@@ -165,7 +246,7 @@ REFUSED = {
         dict(app="\ndef fit(w, b, message, context):\n    print('out of memory')\n    os._exit(9)\n"),
         "its process ended, or gave no answer in 600 s, after 'out of memory'",
     ),
-    "no server": (dict(app="\ndel server\n"), "its ServerApp asks no client to train one model"),
+    "no server": (dict(app="\ndel server\n"), "its ServerApp asks no client to train; give a project's folder"),
     "a server that asks otherwise": (
         dict(
             app="""
@@ -179,13 +260,21 @@ REFUSED = {
     "gradients": (dict(spec={**SPEC, "algorithm": "gossip"}), "only whole updates can be clipped"),
     "examples": (
         dict(spec={**SPEC, "algorithm": {**SPEC["algorithm"], "privacy_unit": "example"}}),  # type: ignore[dict-item]
-        "found fedavg with privacy_unit: example",
+        "algorithm.privacy_unit: of a Flower app only whole updates can be clipped",
     ),
     "training": (
         dict(spec={**SPEC, "algorithm": {**SPEC["algorithm"], "local_epochs": 2}}),  # type: ignore[dict-item]
         "algorithm.local_epochs: the app brings its own data, model and training; leave it out",
     ),
     "data": (dict(spec={**SPEC, "dataset": "mnist"}), "dataset: the app brings its own data"),
+    "an end by private scores": (
+        dict(spec={**SPEC, "stop": {"accuracy": 0.4}}),
+        "stop.accuracy: an app tests on its clients' private data",
+    ),
+    "private scores": (
+        dict(spec={**SPEC, "evaluation": {"release": "private", "epsilon": 1}}),
+        "evaluation.release: an app tests on its clients' private data",
+    ),
 }
 
 
@@ -202,6 +291,52 @@ def test_a_client_that_hangs_is_ended(tmp_path: Path, capsys: pytest.CaptureFixt
     hanging = "\nimport time\ndef fit(w, b, message, context):\n    time.sleep(60)\n"
     assert ran(tmp_path, "--timeout", "1", app=hanging) == 2
     assert "gave no answer in 1 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end", ["os._exit(9)", "return 1 / 0", "time.sleep(60)"])
+def test_what_a_client_started_ends_with_it(end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A process that a client forks keeps the pipe of answers, so whoever reads on would wait for it, too."""
+    forking = f"""
+        import time
+        def fit(w, b, message, context):
+            if child := os.fork():
+                open({str(tmp_path / "child")!r}, "w").write(str(child))
+                {end}
+            time.sleep(60)
+    """
+    began = time.monotonic()
+    assert ran(tmp_path, "--timeout", "2", app=forking) == 2
+    assert capsys.readouterr().err
+    child = int((tmp_path / "child").read_text())
+    while is_alive(child):  # whoever adopts it has to hear of its end
+        assert time.monotonic() < began + 30
+        time.sleep(0.01)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_an_interrupt_ends_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the app is being read, before there is a run."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Started(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            started.append(self)
+
+    def interrupted(line: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gossamer.flower.app.subprocess.Popen", Started)
+    monkeypatch.setattr("gossamer.flower.app.json.loads", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        FlowerApp(str(tmp_path), 2, sys.executable, 1, 600.0)
+    assert [one.returncode for one in started] == [-signal.SIGKILL]
 
 
 @pytest.mark.parametrize(

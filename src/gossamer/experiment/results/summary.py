@@ -67,7 +67,7 @@ def initial_loss(prepared: Prepared) -> float:
 def worse(first: float | None, last: float | None) -> Figures:
     """Test loss at the start, where the ``last`` is above it, or no number."""
     finite = last is not None and math.isfinite(last)
-    if first is None or (last is not None and finite and last <= first):
+    if first is None or not math.isfinite(first) or (last is not None and finite and last <= first):
         return {}
     return {"ended_worse": {"initial_test_loss": first, "test_loss": last if finite else None}}
 
