@@ -1,5 +1,8 @@
 """Names of the package and where they are; `__init__` imports each from there when it is first asked for."""
 
+from gossamer.algorithms.plan import Budget as Budget
+from gossamer.algorithms.plan import PrivacySettings as PrivacySettings
+from gossamer.algorithms.plan import StopSettings as StopSettings
 from gossamer.algorithms.table import Allreduce as Allreduce
 from gossamer.algorithms.table import Baseline as Baseline
 from gossamer.algorithms.table import EdgeCloud as EdgeCloud
@@ -50,7 +53,6 @@ from gossamer.experiment.runs.repeats import repeat_run as repeat_run
 from gossamer.experiment.runs.repeats import replay_run as replay_run
 from gossamer.experiment.runs.repeats import resume_run as resume_run
 from gossamer.experiment.runs.running import run as run
-from gossamer.experiment.specs.spec import Budget as Budget
 from gossamer.experiment.specs.spec import ComputeSettings as ComputeSettings
 from gossamer.experiment.specs.spec import DeploymentSettings as DeploymentSettings
 from gossamer.experiment.specs.spec import EvaluationSettings as EvaluationSettings
@@ -58,8 +60,6 @@ from gossamer.experiment.specs.spec import Experiment as Experiment
 from gossamer.experiment.specs.spec import ObjectiveSettings as ObjectiveSettings
 from gossamer.experiment.specs.spec import PersonalisationSettings as PersonalisationSettings
 from gossamer.experiment.specs.spec import PretrainedSettings as PretrainedSettings
-from gossamer.experiment.specs.spec import PrivacySettings as PrivacySettings
-from gossamer.experiment.specs.spec import StopSettings as StopSettings
 from gossamer.experiment.specs.spec_file import override as override
 from gossamer.experiment.specs.spec_file import parse_spec as parse_spec
 from gossamer.experiment.specs.spec_file import read_spec as read_spec

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pydantic import Discriminator, Field, PositiveFloat, StrictBool, Tag
 
 from gossamer.algorithms.context import Workload
-from gossamer.errors import SpecError, counted
+from gossamer.errors import SpecError, beginning, counted
 from gossamer.privacy import guarantees
 from gossamer.privacy.accounting.accountants import MOST_ROWS
 from gossamer.privacy.clipping import ClipSettings
@@ -199,10 +199,8 @@ class SecureSums(Section):
         from gossamer.sides.secure_unit import secure_unit
 
         own |= {"bits": self.bits, "threshold": self.threshold or 0, "minimum": self.minimum or 0}
-        try:
+        with beginning(f"algorithm.masking of {name}", SpecError):
             return secure_unit(name, reach, members, size, fraction_bits=self.fraction_bits, **own)
-        except SpecError as error:
-            raise SpecError(f"algorithm.masking of {name}: {error}") from None
 
 
 class Budget(Section):

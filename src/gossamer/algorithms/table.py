@@ -26,9 +26,7 @@ from gossamer.algorithms.mapa import box as mapa
 from gossamer.algorithms.push_sum import box as push_sum
 from gossamer.algorithms.synchronous_gossip import box as synchronous_gossip
 from gossamer.errors import SpecError, did_you_mean
-from gossamer.section import MODULES as MODULES
 from gossamer.section import Kind, Registered
-from gossamer.section import allowing as allowing
 
 
 class Table(dict[str, Algorithm[Any]]):

@@ -11,7 +11,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -256,11 +256,9 @@ class FileName(argparse.Action):
 
 def _kind(read: Callable[[str], Any], expected: str, fits: Callable[[Any], bool] = lambda found: True) -> Any:
     def of_text(text: str) -> Any:
-        try:
+        with suppress(ValueError):
             if fits(found := read(text)):
                 return found
-        except ValueError:
-            pass
         raise argparse.ArgumentTypeError(f"expected {expected}, found {shortened(text)}")
 
     return of_text

@@ -421,10 +421,8 @@ def read_columns(path: Path) -> Any:
     """
     with failing_as(SpecError, f"dataset.columns: cannot read {path}: ", "; correct its path"):
         text = read_text(path)
-    try:
+    with failing_as(SpecError, f"{path}, ", of=SpecError):
         content = load_yaml(text)
-    except SpecError as error:
-        raise SpecError(f"{path}, {error}") from None
     if not isinstance(content, Mapping):
         raise SpecError(f"{path}: expected columns with what they are, such as age: [0, 120], found {content!r:.60}")
     return content

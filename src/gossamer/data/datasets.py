@@ -525,8 +525,8 @@ def _files(settings: DatasetSettings) -> tuple[Path, Path | None, Format]:
         train, test = known.locate([path]) if known and path.is_dir() else (path, None)
     elif settings.name == IN_MEMORY:
         raise DataError(
-            "dataset: these examples were given from memory, and no file has them; run it from Python with the same "
-            "arrays: gs.run(spec, data=gs.Data(...))"
+            "dataset: these examples were given from memory, or are a Flower app's own, and no file has them; make the "
+            "run as it was made: gs.run(spec, data=gs.Data(...)), or gossamer flower APP --spec SPEC"
         )
     elif known is None:
         raise DataError(

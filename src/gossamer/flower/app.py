@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
+from multiprocessing import Pipe
 from pathlib import Path
 from threading import Timer
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import ModelError, SpecError
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import refusals, words_beside
-from gossamer.objectives.objective import Clip, Evaluation, Gradients, IndexArray, LocalUpdates, Objective, Training
+from gossamer.objectives.objective import Evaluation, LocalUpdates, Objective, Training
 from gossamer.vectors import Part
 
 _LONGEST_LINE, _LARGEST = 1 << 20, 1 << 32
@@ -62,6 +63,7 @@ class FlowerApp(Objective):
     """
 
     l2 = 0.0
+    loss = "foreign"
 
     def __init__(self, reference: str, partitions: int, python: str, seed: int, timeout: float) -> None:
         self._reference, self._partitions = reference, partitions
@@ -69,14 +71,17 @@ class FlowerApp(Objective):
         self._tested = lru_cache(4)(self._test)  # many clients have the server's model
         own = {name: text for name, text in os.environ.items() if not name.startswith("GOSSAMER_")}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
-        self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("worker.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env={"FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1", **own},
-            start_new_session=True,  # whoever interrupts a run interrupts it, and not an answer
-        )
+        self._pipe, its = Pipe()
+        with its:
+            self._process = subprocess.Popen(
+                [python, str(Path(__file__).with_name("worker.py")), str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                pass_fds=[its.fileno()],
+                env={"FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1", **own},
+                start_new_session=True,  # whoever interrupts a run interrupts it, and not an answer
+            )
         told, vector = self._call({"reference": reference, "partitions": partitions, "seed": seed})
         self.dtype, self.foreign = np.dtype(told["dtype"]), str(told["code"]).encode()
         self.parts = tuple(Part(name, tuple(shape)) for name, shape in told["parts"])
@@ -89,19 +94,14 @@ class FlowerApp(Objective):
 
     def _call(self, asked: dict[str, Any], vector: bytes = b"") -> tuple[dict[str, Any], bytes]:
         """Answer of the process, and the bytes after it: no more than those of the model that it was sent."""
-        sent, came = self._process.stdin, self._process.stdout
-        assert sent
-        assert came
         guard = Timer(self._timeout, self._kill)
         guard.start()
         try:
-            sent.write(json.dumps({**asked, "bytes": len(vector)}).encode() + b"\n" + vector)
-            sent.flush()
-            told = json.loads(came.readline(_LONGEST_LINE))
-            found = came.read(max(0, min(told["bytes"], len(vector) or _LARGEST)))
-            if len(found) != told["bytes"]:
-                raise EOFError
-        except (OSError, EOFError, ValueError, TypeError, LookupError):
+            self._pipe.send_bytes(json.dumps(asked).encode())
+            self._pipe.send_bytes(vector)
+            told = json.loads(self._pipe.recv_bytes(_LONGEST_LINE))
+            found = self._pipe.recv_bytes(len(vector) or _LARGEST)
+        except (OSError, EOFError, ValueError):
             self._said.seek(0)
             last = self._said.read().decode(errors="replace").rstrip().rpartition("\n")[2]
             words = words_beside(__file__)["ended"]
@@ -112,7 +112,7 @@ class FlowerApp(Objective):
         finally:
             guard.cancel()
         if "error" in told:
-            self._fail(str(told["error"]))
+            self._fail(told["error"])
         return told, found
 
     def _fail(self, line: str) -> NoReturn:
@@ -122,7 +122,7 @@ class FlowerApp(Objective):
     def close(self) -> None:
         """End the process, and those that it started."""
         self._kill()
-        self._process.communicate()
+        self._process.wait()
         self._said.close()
 
     def _kill(self) -> None:
@@ -137,11 +137,6 @@ class FlowerApp(Objective):
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         return self._start.copy()
-
-    def clipped_gradients(
-        self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
-    ) -> Gradients:
-        raise ModelError(f"{self._reference}: a Flower app has no gradients of examples, and only whole updates")
 
     def local_training(self, models: FloatArray, data: Split, trainings: Sequence[Training]) -> LocalUpdates:
         """Models as clients return them, less those that they were sent; 0, and counted, what is not finite."""
@@ -163,13 +158,9 @@ class FlowerApp(Objective):
 
     def _test(self, model: bytes, partitions: tuple[int, ...]) -> FloatArray:
         told = [self._call({"kind": "evaluate", "number": number}, model)[0] for number in partitions]
-        scores = np.array([[one["loss"], one["accuracy"]] for one in told], np.float64)
-        counts = np.nan_to_num([one["examples"] for one in told], nan=1.0)
-        tested = counts > 0  # a client without examples has no scores
-        if not tested.any():
-            return np.full(2, np.nan)
-        mean: FloatArray = np.average(scores[tested], axis=0, weights=counts[tested])
-        return mean
+        scores = np.array([one["scores"] for one in told])
+        scores = scores[scores[:, 2] > 0]  # a client without examples has none
+        return np.average(scores[:, :2], axis=0, weights=scores[:, 2]) if len(scores) else np.full(2, np.nan)
 
 
 def settled(spec: Experiment) -> Experiment:

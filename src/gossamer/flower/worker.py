@@ -1,7 +1,7 @@
 """The process of a Flower app: imports it, and calls its clients at the models that it is sent.
 
-The interpreter of the app's environment runs this file, which imports nothing of Gossamer. What it is asked on stdin is
-a line of JSON and, where that says ``bytes``, so many bytes: the model, one array behind the other. So are its answers.
+The interpreter of the app's environment runs this file, which imports nothing of Gossamer. What it is asked, on a pipe
+whose descriptor it is told, is a line of JSON, and the model: one array behind the other. So are its answers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -112,12 +113,12 @@ class App:
         except ValueError as error:
             if not str(error).startswith("No evaluate function"):
                 raise
-            return _scores([]), b""
+            return {"scores": _scores([])}, b""
         failed = [told for name, told in reply.config_records.items() if name.endswith(".status") and told["code"]]
         if failed and failed[0]["code"] != _NO_EVALUATE:
             raise Failure(f"its client failed: {failed[0]['message']}")
         if kind == "evaluate":
-            return _scores([*reply.metric_records.values(), *reply.config_records.values()]), b""
+            return {"scores": _scores([*reply.metric_records.values(), *reply.config_records.values()])}, b""
         arrays = _model(reply, "its client is to return")
         for name in {**self.start, **arrays}:
             wanted, found = (those[name].shape if name in those else "none" for those in (self.start, arrays))
@@ -156,11 +157,11 @@ def _model(content: RecordDict, who: str) -> dict[str, Any]:
     return {name: array.numpy() for name, array in records[0].items()}
 
 
-def _scores(records: list[Any]) -> dict[str, float]:
+def _scores(records: list[Any]) -> list[float]:
     """Loss, accuracy and number of examples among what an evaluation returned; no number where there is none."""
     figures = [(name, n) for record in records for name, n in record.items() if isinstance(n, int | float)]
-    words = {"loss": "loss", "accuracy": "acc", "examples": "examples"}
-    return {key: next((float(n) for name, n in figures if word in name), np.nan) for key, word in words.items()}
+    missing = {"loss": np.nan, "acc": np.nan, "examples": 1.0}
+    return [next((float(n) for name, n in figures if word in name), none) for word, none in missing.items()]
 
 
 def _seed(text: str) -> None:
@@ -191,23 +192,21 @@ def _line(error: BaseException) -> str:
 
 def main() -> NoReturn:
     """Answer until nothing more is asked."""
-    asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what an app prints is no answer
+    pipe = Connection(int(sys.argv.pop()))
     app: App | None = None
-    while line := asked.readline():
-        request = json.loads(line)
-        body = asked.read(request.pop("bytes"))
-        try:
-            if app is None:
-                app = App(**request)
-                told, vector = app.opened()
-            else:
-                told, vector = app.answered(**request, body=body)
-        except BaseException as error:
-            told, vector = {"error": _line(error)}, b""
-        answers.write(json.dumps({**told, "bytes": len(vector)}).encode() + b"\n" + vector)
-        answers.flush()
+    with suppress(EOFError):
+        while True:
+            asked, body = json.loads(pipe.recv_bytes()), pipe.recv_bytes()
+            try:
+                if app is None:
+                    app = App(**asked)
+                    told, vector = app.opened()
+                else:
+                    told, vector = app.answered(**asked, body=body)
+            except BaseException as error:
+                told, vector = {"error": _line(error)}, b""
+            pipe.send_bytes(json.dumps(told).encode())
+            pipe.send_bytes(vector)
     os._exit(0)  # whatever threads of a server are left
 
 

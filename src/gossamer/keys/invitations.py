@@ -445,10 +445,8 @@ def _time(key: str, value: Any) -> datetime:
 
 
 def _key(key: str, value: Any) -> PublicKey:
-    try:
+    with failing_as(InvitationError, "", of=IdentityError):
         return PublicKey.parse(_text(key, value))
-    except IdentityError as error:
-        raise InvitationError(str(error)) from None
 
 
 _Kind = Callable[[str, Any], Any]

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from gossamer.errors import CallerError
+from gossamer.errors import CallerError, failing_as
 from gossamer.files import sync_names
 
 
@@ -53,13 +53,11 @@ def read_private(path: str | Path, *, what: str = "key", known: str = "make a ne
         If it cannot be read, is longer than a key, belongs to somebody else, or others may read or write it.
     """
     path = Path(path)
-    try:
-        # A pipe must not make us wait for its other end.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            _check(path, os.fstat(file.fileno()), what, known)  # of the open file, so that it cannot be swapped
-            content = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise IdentityError(f"{path}: cannot read the {what}: {error.strerror}") from None
+    refusing = failing_as(IdentityError, f"{path}: cannot read the {what}: ")
+    # A pipe must not make us wait for its other end.
+    with refusing, open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        _check(path, os.fstat(file.fileno()), what, known)  # of the open file, so that it cannot be swapped
+        content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise IdentityError(f"{path}: expected a {what} of at most {_LARGEST} bytes, found a longer file")
     if not content:

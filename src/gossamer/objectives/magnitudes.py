@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError
-from gossamer.objectives.objective import Clip, Evaluation, Gradients, IndexArray, Objective, Part
+from gossamer.objectives.objective import Clip, Gradients, Objective, Part
 
 _SHORTENED = 1 - 1e-9
 """Rounding of d squares must not take an example's vector over the length of 1."""
@@ -51,9 +51,6 @@ class UnitVectors(Objective):
             raise SpecError(f"vectors are up to 1 long by themselves, and the clip must not be below, found {clip}")
         sums = np.stack([self.total(data, rows) for rows in batches])
         return Gradients(sums, np.zeros(len(batches), np.int64), np.array([len(rows) for rows in batches]))
-
-    def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
-        raise NotImplementedError("sums of vectors are no loss")
 
 
 class Magnitudes(UnitVectors):

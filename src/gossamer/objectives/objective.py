@@ -17,8 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arrays import FloatArray, Floats, IntArray
-from gossamer.arrays import IndexArray as IndexArray
+from gossamer.arrays import FloatArray, Floats, IndexArray, IntArray
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, SpecError
 from gossamer.vectors import Coordinates
@@ -97,7 +96,6 @@ class NoisyObjective(Protocol):
         self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clips: FloatArray, noise: Normals
     ) -> Gradients:
         """`Objective.clipped_gradients` with the ``noise`` of each row on its sum."""
-        ...
 
 
 Clip = float | FloatArray
@@ -645,7 +643,6 @@ class Objective(ABC):
     def initial(self, generator: np.random.Generator) -> FloatArray:
         """A starting point, [size], drawn from public randomness only."""
 
-    @abstractmethod
     def clipped_gradients(
         self, models: FloatArray, data: Split, batches: Sequence[IndexArray], clip: Clip
     ) -> Gradients:
@@ -676,7 +673,10 @@ class Objective(ABC):
             If a clip is not positive.
         DataError
             If there is not one clip for each model.
+        ModelError
+            If the objective has none.
         """
+        raise ModelError(f"{type(self).__name__} has no gradients of examples")
 
     def local_steps(self, given: LocalRound, data: Split) -> LocalSum:
         """Sequential SGD, one step an example.
@@ -868,9 +868,9 @@ class Objective(ABC):
         """Return how gradients are computed."""
         return Computing("linear")
 
-    @abstractmethod
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:
-        """Loss and accuracy of each of ``models`` [width, size] on ``split``."""
+        """Loss and accuracy of each of ``models`` [width, size] on ``split``; a `ModelError` if there are none."""
+        raise ModelError(f"{type(self).__name__} is no loss")
 
     def losses(self, models: FloatArray, split: Split) -> Floats:
         """The loss of each example of ``split`` under each of ``models`` [width, size], without the L2 term.

@@ -149,11 +149,9 @@ class Full(Protocol):
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         """H(P||Q) at ``losses`` >= 0."""
-        ...
 
     def largest(self, tail: float) -> float:
         """A privacy loss e with H(P||Q)(e) <= ``tail``; the supremum of the loss for ``tail`` 0."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -463,15 +461,12 @@ class Profile(Protocol):
 
     def forward(self, losses: FloatArray) -> FloatArray:
         """H(P||Q) at ``losses`` >= 0."""
-        ...
 
     def backward(self, losses: FloatArray) -> FloatArray:
         """H(Q||P) at ``losses`` >= 0."""
-        ...
 
     def largest(self, tail: float) -> tuple[float, float]:
         """Losses at which the two divergences are at most ``tail``; their suprema for ``tail`` 0."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,9 @@ class Kept:
         SpecError
             If it cannot be kept.
         """
-        return None
 
     def after_restore(self) -> None:
         """Called once all that changes, its parts included, is what it was."""
-        return None
 
 
 def kept_whole(kind: T) -> T:

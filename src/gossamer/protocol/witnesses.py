@@ -118,16 +118,13 @@ class Own(Protocol):
     @property
     def heads(self) -> Sequence[bytes]:
         """State after each number of receipts, from 0 on."""
-        ...
 
     @property
     def links(self) -> Sequence[bytes]:
         """Link of each receipt."""
-        ...
 
     def witnessed(self, witness: str, seen: Seen, signature: bytes) -> None:
         """Take note of a countersignature of receipts that are here, more than the witness has signed before."""
-        ...
 
 
 @dataclass
@@ -154,11 +151,9 @@ class WitnessMemory(Protocol):
 
     def kept(self) -> Mapping[str, Known]:
         """Knowledge of each peer."""
-        ...
 
     def keep(self, known: Mapping[str, Known]) -> None:
         """Keep what is known of some; it is durable when this returns."""
-        ...
 
 
 class Verdict(NamedTuple):

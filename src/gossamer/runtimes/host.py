@@ -98,23 +98,18 @@ class Journal(Protocol):
 
     def append(self, entry: Sequence[Buffer]) -> None:
         """Stage an entry in pieces, for the next `commit`; what they are views of may change after that."""
-        ...
 
     def snapshot(self, state: Sequence[Buffer]) -> None:
         """Stage a state in pieces, in the place of all entries so far."""
-        ...
 
     def commit(self) -> None:
         """Make durable what was staged, in order; it is when this returns. If it raises, nothing may come of it."""
-        ...
 
     def tidy(self) -> None:
         """Do what a commit would otherwise have to do some time."""
-        ...
 
     def load(self) -> tuple[bytes | None, Iterable[bytes]]:
         """The newest snapshot that is durable, and the entries after it."""
-        ...
 
 
 @register("host.snapshot")

@@ -101,7 +101,6 @@ class Rule(Kept):
 
     def admitted(self, task: Any) -> None:
         """Note that ``task`` was charged."""
-        return None
 
     def number(self, task: Any, charged: int) -> int:
         """Number that keys the randomness of ``task``, now that so many releases are charged."""

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from gossamer.arrays import FloatArray, IndexArray
 from gossamer.data.examples import Split
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, beginning
 from gossamer.objectives.linear.model import LinearModel
 from gossamer.objectives.objective import Gradients, LocalRound, LocalSum, Objective, clipped_on
 from gossamer.privacy.exact.grid_noise import LARGEST, MOST, GridGaussian, Words, summation_error
@@ -212,10 +212,8 @@ class GridQuery:
             a = 2 * clip * math.sqrt(count_share / (1 - count_share))
             clip = clip / math.sqrt(1 - count_share) * _UP
             error += a * rounding.most * 2.0**-52
-        try:
+        with beginning(f"noise of {law.noise_multiplier:g} times the clip cannot be drawn", SpecError):
             noise = GridGaussian.like(replace(law, clip=clip), size + bool(count_share), error=error)
-        except SpecError as found:
-            raise SpecError(f"noise of {law.noise_multiplier:g} times the clip cannot be drawn: {found}") from None
         room = 2 if any_clip else 1
         if not room * (rounding.most * clip + error) < MOST * noise.step:
             raise SpecError(

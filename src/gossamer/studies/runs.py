@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -377,10 +377,9 @@ class StudyRun:
         """
         if not self.experiment.secretive or not (self.folder / FILE).exists():
             return None
-        try:
+        with suppress(DataError):
             return KeptSecret.read(self.folder).secret
-        except DataError:
-            return None
+        return None
 
     def check_folder(self) -> None:
         """Raise unless its folder is empty, or has results of the very same spec.

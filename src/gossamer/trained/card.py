@@ -20,7 +20,7 @@ from gossamer import mistakes
 from gossamer.arrays import FloatArray
 from gossamer.data.declaration import Declaration
 from gossamer.data.settings import IN_MEMORY
-from gossamer.errors import DataError, ModelError
+from gossamer.errors import DataError, ModelError, failing_as
 from gossamer.files import elsewhere, read_text
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import LinearModel
@@ -49,12 +49,11 @@ def read_model(place: Path) -> tuple[Card, FloatArray]:
     DataError
         If there is none, or its files are damaged or do not fit each other.
     """
-    try:
+    odd = OSError, ValueError  # a name that is too long, or has a zero byte
+    with failing_as(DataError, f"{str(place)[:80]}: cannot be read (", "); give a run's results", odd):
         folder = place.is_dir()
         arrays = place / ARRAYS if folder else place
         there = arrays.is_file()
-    except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte
-        raise DataError(f"{str(place)[:80]}: cannot be read ({error}); give a run's results") from None
     if not there:
         found = elsewhere(place, ARRAYS) or ", found none"
         raise DataError(
@@ -348,8 +347,6 @@ def describe(
     if isinstance(objective, LinearModel):
         loss: Any = next(known for known, law in LOSSES.items() if law is objective.loss)
         return ObjectiveCard(name=loss, loss=loss, intercept=objective.intercept, dtype=dtype)
-    if objective.foreign:
-        return ObjectiveCard(loss="foreign", dtype=dtype)
     network: Any = objective
     loss, registered = network.loss, None
     if not isinstance(loss, str):

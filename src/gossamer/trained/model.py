@@ -403,11 +403,8 @@ class Model(Mapping[str, FloatArray]):
     def __repr__(self) -> str:
         told = self.card.objective
         what = told.module or told.name or "module from memory"
-        return f"<Model {what}, {len(self.vector):,} parameters, {self._predicts}>"
-
-    @property
-    def _predicts(self) -> str:
-        return "a real number" if self.classes is None else f"one of {len(self.classes)} classes"
+        predicts = "a real number" if self.classes is None else f"one of {len(self.classes)} classes"
+        return f"<Model {what}, {len(self.vector):,} parameters, {predicts}>"
 
     @property
     def classes(self) -> tuple[str, ...] | None:

@@ -57,6 +57,7 @@ APP = """
         return Message(RecordDict(metrics=found), reply_to=message)
 """
 SPEC = {"algorithm": {"name": "fedavg", "nodes": 4, "rounds": 3}, "privacy": "none", "seed": 3}
+PRIVATE = {"privacy": {"noise_multiplier": 0.01, "clip": 1.0}}
 
 
 @pytest.fixture(autouse=True)
@@ -88,8 +89,7 @@ def test_clients_train_and_test_as_the_algorithm_says(tmp_path: Path) -> None:
 
 def test_an_update_is_clipped_noised_and_charged_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The model moves by means of vectors of length 1, with noise of 0.02 at most: 0.1 is 5 deviations in 7 numbers."""
-    private = {**SPEC, "privacy": {"noise_multiplier": 0.01, "clip": 1.0}}
-    assert ran(tmp_path, spec=private) == 0
+    assert ran(tmp_path, spec={**SPEC, **PRIVATE}) == 0
     updates = np.array([[k] * 4 + [0.5] * 3 for k in range(4)], float)
     expected = 3 * (updates / np.linalg.norm(updates, axis=1, keepdims=True)).mean(axis=0)
     model = load_file(tmp_path / "out" / "model.safetensors")
@@ -130,6 +130,19 @@ def test_state_stays_with_a_partition_and_runs_are_the_same_again(tmp_path: Path
     np.testing.assert_allclose(found[0]["w"], 1 + 6)
     np.testing.assert_array_equal(found[0]["b"], found[1]["b"])
     assert (found[0]["b"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [({}, "what made it repeats it"), (PRIVATE, "as it was made: gs.run(spec, data=gs.Data(...)), or gossamer flower")],
+)
+def test_its_folder_does_not_repeat_it_and_says_what_does(
+    more: dict[str, Any], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran(tmp_path, spec={**SPEC, **more}) == 0
+    assert main(["run", "--repeat", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 2
+    assert line in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "again").exists()
 
 
 NO_EXAMPLES = """

@@ -15,9 +15,8 @@ from gossamer.experiment.audits.canary_audit import MembershipAudit, audit_membe
 from gossamer.experiment.audits.inversion_audit import Inversion, invert
 from gossamer.experiment.audits.leak_audit import LeakAudit, audit_leak
 from gossamer.experiment.preparation.prepare import prepare
-from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.specs.folder_names import default_folder
-from gossamer.files import make_own_folder, write_own
+from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.report.drawing import stretched, write_grid, write_histograms
 
 

@@ -43,11 +43,10 @@ from gossamer.errors import CallerError, GossamerError, SpecError, beginning
 from gossamer.experiment.preparation.held_out_rows import SUFFIX, rows_of
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.results.summary import all_finite, card_of, initial_loss, scores_of, troubles, worse
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import write_spec
-from gossamer.files import for_owner, write_own
+from gossamer.files import for_owner, to_json, write_own
 from gossamer.interrupts import orderly
 from gossamer.keys.invitations import AGENT, Invitation, read_signed
 from gossamer.objectives.released_scores import ReleasedScores, doubts_of

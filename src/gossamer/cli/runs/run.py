@@ -1,11 +1,13 @@
-"""``gossamer check`` and ``gossamer run``."""
+"""``gossamer check``, ``gossamer run`` and ``gossamer flower``."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import shlex
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from gossamer.experiment.preparation.planning import Forecast
     from gossamer.experiment.preparation.prepare import Prepared
     from gossamer.experiment.results.records import Result
+    from gossamer.experiment.specs.spec import Experiment
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -114,11 +117,21 @@ Start = tuple[Path, Callable[[PlainProgress], "Result"]]
 def run_command(options: argparse.Namespace) -> int:
     """Run the experiment and say what came of it."""
     made_by = _resume if options.resume is not None else _repeat if options.repeat is not None else _run
-    return told_run(options, *made_by(options))
+    return _made(options, *made_by(options))
 
 
-def told_run(options: argparse.Namespace, out: Path, start: Callable[[PlainProgress], Result]) -> int:
-    """Make a run with results in ``out``, say what came of it, and return the exit code."""
+def flower_command(options: argparse.Namespace) -> int:
+    """Run the clients of a Flower app, and say what came of it."""
+    from gossamer.flower.app import FlowerApp, settled
+
+    with naming(options.spec):
+        spec = settled(read_experiment(options))
+    python = options.python or sys.executable
+    with closing(FlowerApp(options.app, spec.algorithm.nodes, python, spec.seed, options.timeout)) as app:
+        return _made(options, *_started(options, spec, data=app.data(), module=app, checkpoint=None))
+
+
+def _made(options: argparse.Namespace, out: Path, start: Callable[[PlainProgress], Result]) -> int:
     from gossamer.experiment.preparation.ending import made
     from gossamer.experiment.results.observer import remark
     from gossamer.experiment.results.summary import troubles
@@ -154,20 +167,17 @@ def told_run(options: argparse.Namespace, out: Path, start: Callable[[PlainProgr
 
 
 def _run(options: argparse.Namespace) -> Start:
-    from gossamer.experiment.runs.running import run
-
     if options.spec is None:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, or --resume RESULTS, found none; give one")
-    experiment = read_experiment(options)
+    return _started(options, read_experiment(options), **_kept(options), **_engine(options))
+
+
+def _started(options: argparse.Namespace, experiment: Experiment, **given: Any) -> Start:
+    from gossamer.experiment.runs.running import run
+
     out = options.out or default_folder(options.spec, "", experiment.seed, settings_of(options))
-    more = {
-        "overwrite": options.overwrite,
-        "trace": options.trace,
-        "track": options.track,
-        **_kept(options),
-        **_engine(options),
-    }
-    return out, lambda shown: run(experiment, out, progress=shown, **more)
+    given |= {"overwrite": options.overwrite, "trace": options.trace, "track": options.track}
+    return out, lambda shown: run(experiment, out, progress=shown, **given)
 
 
 def _engine(options: argparse.Namespace) -> dict[str, Any]:

@@ -10,20 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gossamer.algorithms.plan import PrivacySettings
 from gossamer.algorithms.table import ALGORITHMS, KIND, registered_as
 from gossamer.data.datasets import blank_dataset, declared, declared_form
 from gossamer.data.settings import PrivateScale
 from gossamer.deployment.founding import layout as papers
 from gossamer.errors import CallerError, SpecError, counted, did_you_mean, failing_as
 from gossamer.experiment.preparation.objective import build_objective, pretrained_file
-from gossamer.experiment.specs.spec import (
-    NOTHING_FROZEN,
-    Experiment,
-    PretrainedSettings,
-    PrivacySettings,
-    of_others,
-    resolved,
-)
+from gossamer.experiment.specs.spec import NOTHING_FROZEN, Experiment, PretrainedSettings, of_others, resolved
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.files import make_own_folder, read_file, replaced
 from gossamer.keys.identity import Identity, PublicKey

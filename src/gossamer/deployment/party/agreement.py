@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from gossamer.algorithms.plan import Plan
-from gossamer.algorithms.table import allowing
 from gossamer.data.datasets import blank_dataset
 from gossamer.data.examples import Split
 from gossamer.deployment.founding.federation_spec import check_deployed, check_no_files, roster, with_start
 from gossamer.deployment.founding.layout import IDENTITY, INVITATION, place_of
 from gossamer.deployment.owner.policy import Asked, OwnerPolicy, read_policy, refusals
-from gossamer.errors import CallerError, SpecError, beginning, counted
+from gossamer.errors import CallerError, SpecError, beginning, counted, failing_as
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, servers
 from gossamer.experiment.specs.spec import Experiment
@@ -44,6 +43,7 @@ from gossamer.protocol.trace import TraceStep
 from gossamer.protocol.transports import slowness, times_of
 from gossamer.runtimes.host import Host
 from gossamer.runtimes.storage.store import SqliteStore
+from gossamer.section import allowing
 from gossamer.sides.ledger import Charges
 from gossamer.sides.plan import CountedOn, smallest_sum
 
@@ -75,10 +75,8 @@ def experiment_of(invitation: Invitation, modules: Collection[str] = (), start: 
     CallerError
         If its spec is not sound, or its members are not those that the spec's algorithm has.
     """
-    try:
+    with failing_as(InvitationError, "the spec of the invitation: ", of=SpecError):
         experiment = read_text(invitation.spec, modules=modules)
-    except SpecError as error:
-        raise InvitationError(f"the spec of the invitation: {error}") from None
     if (module := experiment.objective.module) is not None and module not in modules:
         raise InvitationError(
             f"its spec would have code of its own run on this machine, objective.module: {module}; "

@@ -28,8 +28,8 @@ from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.personalisation import NOTE, personal_models
-from gossamer.experiment.results.results_folder import to_json
 from gossamer.experiment.results.summary import algorithm_of, card_of
+from gossamer.files import to_json
 from gossamer.keys.invitations import Invitation
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.objectives.released_scores import ReleasedScores

@@ -103,11 +103,9 @@ class Observer:
 
     def before(self, upcoming: float) -> None:
         """The next event happens at ``upcoming`` virtual seconds; told only who looks at moments."""
-        return None
 
     def after(self) -> None:
         """An update has been made."""
-        return None
 
     @property
     def satisfied(self) -> bool:
@@ -128,11 +126,9 @@ class Keeper:
 
     def begin(self) -> None:
         """Note that the run is about to begin."""
-        return None
 
     def keep(self) -> None:
         """Keep the state now: the run is between two events."""
-        return None
 
     @contextmanager
     def heard(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from gossamer.data.examples import Split, check_persons
 from gossamer.data.memory import Data
 from gossamer.data.partition import Natural, partition
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
-from gossamer.errors import DataError, ModelError, RunWarning, SpecError
+from gossamer.errors import DataError, ModelError, RunWarning, SpecError, beginning
 from gossamer.experiment.preparation.objective import objective_of, read_pretrained, with_estimates
 from gossamer.experiment.specs.spec import NOTHING_FROZEN, Experiment
 from gossamer.objectives.objective import Objective
@@ -451,10 +451,8 @@ def read_public(experiment: Experiment) -> Split | None:
         )
     if not path.exists():
         raise DataError(f"evaluation.public_path: there is no file {path}; correct the path")
-    try:
+    with beginning(f"evaluation.public_path ({path})", DataError):
         return load_dataset(settings.model_copy(update={"test_path": path})).test
-    except DataError as error:
-        raise DataError(f"evaluation.public_path ({path}): {error}") from None
 
 
 def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:

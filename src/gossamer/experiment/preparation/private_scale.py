@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gossamer.algorithms.plan import Plan
+from gossamer.algorithms.plan import Budget, Plan
 from gossamer.arrays import FloatArray
 from gossamer.data.columns import Column
 from gossamer.data.examples import Split
 from gossamer.data.settings import DeclaredScale, PrivateScale
 from gossamer.errors import BudgetUnreachable, RunWarning, SpecError
 from gossamer.experiment.preparation.prepare import Prepared, Sources, shards_of
-from gossamer.experiment.specs.spec import Budget, Experiment
+from gossamer.experiment.specs.spec import Experiment
 from gossamer.objectives.magnitudes import Magnitudes
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.accounting.planner import calibrate_noise_multiplier

@@ -28,7 +28,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gossamer.algorithms.table import registered_as
 from gossamer.data.examples import Split
-from gossamer.errors import DataError, SpecError
+from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.experiment.preparation.prepare import NoiseSecret as NoiseSecret
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.specs.spec import Experiment, of_others
@@ -94,10 +94,8 @@ class KeptSecret(BaseModel, extra="forbid", strict=True, frozen=True):
         DataError
             If it cannot be written, or a secret is there already.
         """
-        try:
+        with failing_as(DataError, "", of=IdentityError):
             write_private(folder / FILE, (self.model_dump_json(indent=2) + "\n").encode(), what="noise secret")
-        except IdentityError as error:
-            raise DataError(str(error)) from None
 
     @classmethod
     def read(cls, folder: Path) -> KeptSecret:
@@ -109,10 +107,10 @@ class KeptSecret(BaseModel, extra="forbid", strict=True, frozen=True):
             If there is none, others may use it, or it is malformed. No message has any of its content.
         """
         path = folder / FILE
+        with failing_as(DataError, "", of=IdentityError):
+            content = read_private(path, what="noise secret", known=_KNOWN)
         try:
-            return cls.model_validate_json(read_private(path, what="noise secret", known=_KNOWN))
-        except IdentityError as error:
-            raise DataError(str(error)) from None
+            return cls.model_validate_json(content)
         except ValidationError:
             raise DataError(
                 f"{path}: expected a noise secret as a run wrote it, found something else; nothing repeats it"

@@ -39,8 +39,7 @@ import numpy.typing as npt
 from gossamer.arrays import FloatArray
 from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.experiment.preparation import secrets
-from gossamer.files import FolderLock, append, held, make_own_folder, synced, write_own
-from gossamer.files import to_json as to_json
+from gossamer.files import FolderLock, append, held, make_own_folder, synced, to_json, write_own
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.guarantees import Guarantee

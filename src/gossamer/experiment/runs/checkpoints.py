@@ -315,7 +315,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
                 "with, or run this one as a new run"
             )
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise DataError(f"{error.filename or path}: cannot be read ({error.strerror}); nothing to resume") from None
     return Checkpoint(path, origin, body)
 
 
@@ -342,10 +342,6 @@ def _header(path: Path, line: bytes) -> Origin:
 
 
 _ORIGIN = TypeAdapter(Origin)
-
-
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"{error.filename or path}: cannot be read ({error.strerror}); nothing to resume")
 
 
 def _malformed(path: Path, why: str) -> DataError:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from gossamer.data.settings import IN_MEMORY
 from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import FromMemory, Prepared, nodes_of, prepare
@@ -334,9 +335,10 @@ def _check_places(path: Path, out: str | Path | None, trace: str | Path | None) 
 
 def _secret_of(path: Path, experiment: Experiment) -> KeptSecret:
     if not experiment.secretive:
+        made_by = "what made it" if experiment.dataset.name == IN_MEMORY else f"gossamer run {path / 'spec.yaml'}"
         raise SpecError(
-            f"{path}: this run has no noise secret, because its noise is reproducible or it has none; gossamer run "
-            f"{path / 'spec.yaml'} repeats it"
+            f"{path}: this run has no noise secret, because its noise is reproducible or it has none; {made_by} "
+            "repeats it"
         )
     kept = _kept_secret(path)
     if kept.made_by != "run":

@@ -15,10 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from gossamer.algorithms.optimizer import OneRate
-from gossamer.algorithms.plan import EXAMPLE, Spec, Terms
-from gossamer.algorithms.plan import Budget as Budget
-from gossamer.algorithms.plan import PrivacySettings as PrivacySettings
-from gossamer.algorithms.plan import StopSettings as StopSettings
+from gossamer.algorithms.plan import EXAMPLE, Budget, PrivacySettings, Spec, StopSettings, Terms
 from gossamer.algorithms.table import ALGORITHMS, DEFAULT, AlgorithmSettings
 from gossamer.data.partition import KIND as PARTITIONS
 from gossamer.data.partition import Iid, PartitionSettings

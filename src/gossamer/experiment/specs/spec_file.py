@@ -12,12 +12,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from gossamer.algorithms.table import KIND as ALGORITHM
-from gossamer.algorithms.table import MODULES, OWN, registered_as
+from gossamer.algorithms.table import OWN, registered_as
 from gossamer.errors import RunWarning, SpecError, shortened
 from gossamer.experiment.specs.spec import Experiment, on_or_off, resolved
 from gossamer.files import read_text as text_of
 from gossamer.files import real_path
 from gossamer.mistakes import describe, models_at, said
+from gossamer.section import MODULES
 from gossamer.strict_yaml import MOST_DEPTH, load_yaml
 
 

@@ -248,11 +248,9 @@ class StreamRecords(Protocol):
 
     def kept(self) -> Sequence[StreamRecord]:
         """All that are kept, the oldest first."""
-        ...
 
     def keep(self, record: StreamRecord, most: int) -> None:
         """Keep ``record``, and no more than the newest ``most``; it is durable when this returns."""
-        ...
 
 
 class NoiseLaw(StrEnum):

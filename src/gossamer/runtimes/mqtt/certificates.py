@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, failing_as
 from gossamer.keys.identity import PublicKey, signing_key
 
 DAYS = 3650
@@ -47,10 +47,8 @@ def expiry(path: Path) -> datetime.datetime:
     SpecError
         If there is none.
     """
-    try:
+    with failing_as(SpecError, f"{path}: expected a certificate in PEM format: ", of=(OSError, ValueError)):
         return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{path}: expected a certificate in PEM format: {error}") from None
 
 
 class Authority:
