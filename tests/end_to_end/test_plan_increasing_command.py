@@ -106,8 +106,6 @@ def test_people_get_claim_and_proof_side_by_side(capsys: pytest.CaptureFixture[s
     text = " ".join(out.split())
     assert "Claim and proof are different things" in text
     assert "The proved figure is the one that counts." in text
-    assert "the first 183 rounds make the 25000 gradients" in text
-    assert "no less noise, 8.54 times fewer rounds" in text
 
 
 def test_a_useless_delta_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +114,6 @@ def test_a_useless_delta_is_called_so(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(arguments(EXAMPLE_3, example_2)) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "This delta is above 1/10000: it protects next to nobody" in text
-    assert "no constant schedule with as much proved privacy" in text
 
 
 def test_rounding_up_does_not_make_the_claim_invalid(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,13 +154,6 @@ def test_case_2(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, EXAMPLE_3, {**changed, "--gradients": "5000000"})
     assert found["claim_valid"]
     assert 1.5 * found["k_plus"] == pytest.approx(5_000_000, rel=1e-5)
-
-
-def test_one_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
-    changed: Options = {"--initial-size": "1", "--dataset-size": "1000", "--gradients": "1", "--epsilon": "4"}
-    assert main(arguments(EXAMPLE_3, changed)) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "the first round makes the 1 gradient and has epsilon" in text
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def plan_answer(plan: of.RoundPlan, proved: of.Proved, relation: NeighboringRela
     ]
     text = (sizes, _listed(plan.sizes), line, "", both, "", _which_counts(plan), "", claimed)
     weak = remarks(proved.epsilon, plan.delta)  # of this delta, which is the claim's, the plan says it itself
-    return Answer(plan_document(plan, proved), (*text, _by_proof(plan, proved)), weak)
+    return Answer(plan_document(plan, proved), text, weak)
 
 
 def _which_counts(plan: of.RoundPlan) -> str:
@@ -93,25 +93,6 @@ def _which_counts(plan: of.RoundPlan) -> str:
         "weak": plan.delta > 1 / plan.problem.dataset_size,
     }
     return "\n".join(_WORDS[name].format(plan=plan) for name, holds in rules.items() if holds)
-
-
-def _by_proof(plan: of.RoundPlan, proved: of.Proved) -> str:
-    done, constant = proved.fair_rounds, proved.constant_noise
-    one = done == 1
-    first = "the first round makes" if one else f"the first {done} rounds make"
-    words = "alike" if plan.problem.power == 0 else "alone" if constant is None else "compared"
-    return str(
-        _WORDS[words].format(
-            made=f"By proof: {first} the {counted(plan.problem.gradients, 'gradient')}",
-            have="has" if one else "have",
-            epsilon=rounded_up(proved.fair_epsilon, 3),
-            start=plan.problem.initial_size,
-            constant=constant,
-            noise=proved.fair_noise,
-            less="no less" if constant is None or proved.fair_noise >= constant else "also less",
-            times=plan.constant_rounds / done,
-        )
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ from gossamer.algorithms.increasing.claims import MainTheorem, increasing_claims
 from gossamer.errors import BudgetUnreachable, SpecError, counted
 from gossamer.privacy.accounting import accountants, planner
 from gossamer.privacy.guarantees import Claim
-from gossamer.privacy.mechanisms import BatchSampling, NeighboringRelation, Poisson
+from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
 
 MOST_ROUNDS = 10**6
 """More rounds than this are not planned."""
@@ -311,12 +311,6 @@ def schedule_of(sizes: Sizes, dataset_size: int) -> planner.Schedule:
     return {Poisson(size / dataset_size): count for size, count in zip(values.tolist(), counts.tolist())}
 
 
-def constant_schedule(size: int, dataset_size: int, gradients: int) -> planner.Schedule:
-    """Rounds of one size that make so many gradients."""
-    sampling: BatchSampling = Poisson(size / dataset_size)
-    return {sampling: -(-gradients // size)}
-
-
 def proved_epsilon(schedule: planner.Schedule, sigma: float, delta: float, relation: NeighboringRelation) -> float:
     """Epsilon proved for Gaussian noise of multiplier sigma on every round, gradients taken at released models."""
     return accountants.epsilon(planner.gaussian_releases(sigma, schedule), delta, relation).epsilon
@@ -532,9 +526,8 @@ def rounds_for(sizes: Sizes, gradients: int) -> int:
     return min(int(np.searchsorted(np.cumsum(sizes), gradients)) + 1, sizes.size)
 
 
-@dataclass(frozen=True)
-class Proved:
-    """Proved privacy of a plan, and of the constant schedule at the same proved privacy with the same gradients.
+class Proved(NamedTuple):
+    """Proved privacy of a plan.
 
     Attributes
     ----------
@@ -542,37 +535,16 @@ class Proved:
         Proved for all rounds of the plan, at its delta.
     smallest_sigma : float or None
         Enough for the claimed epsilon; None above 1000.
-    fair_rounds : int
-        Rounds of the plan until its K gradients are done.
-    fair_epsilon : float
-        Proved for those.
-    fair_noise : float
-        Aggregate noise of those.
-    constant_noise : float or None
-        Aggregate noise of rounds of the initial size with K gradients, at the least sigma for fair_epsilon; None where
-        that is 0 or needs a sigma above 1000.
     """
 
     epsilon: float
     smallest_sigma: float | None
-    fair_rounds: int
-    fair_epsilon: float
-    fair_noise: float
-    constant_noise: float | None
 
 
 def prove(plan: RoundPlan, relation: NeighboringRelation) -> Proved:
     """Return what the accountant proves of a plan."""
-    asked, delta, done = plan.problem, plan.delta, plan.rounds_for_gradients
-    whole, part = (schedule_of(plan.sizes[:rounds], asked.dataset_size) for rounds in (plan.rounds, done))
-    constant = constant_schedule(asked.initial_size, asked.dataset_size, asked.gradients)
-    equal = proved_epsilon(part, asked.sigma, delta, relation)
-    sigma = smallest_sigma(constant, equal, delta, relation) if equal > 0 else None
+    asked, whole = plan.problem, schedule_of(plan.sizes, plan.problem.dataset_size)
     return Proved(
-        proved_epsilon(whole, asked.sigma, delta, relation),
-        smallest_sigma(whole, asked.epsilon, delta, relation),
-        done,
-        equal,
-        math.sqrt(done) * asked.sigma,
-        None if sigma is None else math.sqrt(plan.constant_rounds) * sigma,
+        proved_epsilon(whole, asked.sigma, plan.delta, relation),
+        smallest_sigma(whole, asked.epsilon, plan.delta, relation),
     )
