@@ -51,8 +51,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
-from scipy.optimize import minimize_scalar
-
 from gossamer.algorithms.command import Answer, Bounded, Command, Doing, Option
 from gossamer.errors import SpecError, require_counts, require_fraction, require_not_negative, require_positive
 from gossamer.privacy.guarantees import Claim, UtilityClaim
@@ -150,34 +148,6 @@ def adp2sgd_theorem2(setting: Adp2sgdSetting, sigma_mean: float, delta: float) -
         holds += f", the highest that the second allows (the least epsilon would be at {best:.4g})"
     parameters = {"alpha": alpha, "mu": divergence * alpha / epsilon, "sigma_mean": sigma_mean}
     return Claim(THEOREM2, epsilon, delta, not failures, "; ".join(failures) or holds, parameters)
-
-
-def adp2sgd_theorem2_least_epsilon(setting: Adp2sgdSetting, delta: float) -> Claim:
-    """The least epsilon that Theorem 2 can claim with *any* noise.
-
-    More noise lowers the highest order A that its second condition allows, so epsilon does not go to 0: below this
-    one there is no sigma and no mu for which the theorem says anything.
-
-    Raises
-    ------
-    SpecError
-        delta is not in (0, 1).
-    """
-    require_fraction(delta=delta)
-
-    def claim(log_noise: float) -> Claim:
-        return adp2sgd_theorem2(setting, setting.sensitivity * math.sqrt(math.expm1(log_noise)), delta)
-
-    # In s = log(1 + sigma^2/Delta^2) epsilon falls as long as A = log(1/gamma) - s does not bind, and is convex
-    # from there on, so it has one minimum.
-    lowest = math.log(1.0 + _LEAST_VARIANCE)
-    highest = -math.log(setting.sampling_rate) - 1.0
-    if highest <= lowest:
-        return claim(lowest)
-    found = minimize_scalar(
-        lambda s: claim(s).epsilon, bounds=(lowest, highest), method="bounded", options={"xatol": 1e-10}
-    )
-    return claim(float(found.x))
 
 
 def adp2sgd_remark1(claim: Claim, iteration: float, iterations: float) -> Claim:
