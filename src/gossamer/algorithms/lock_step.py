@@ -14,7 +14,6 @@ from typing import Any
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
-from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Refused, Resumed
 from gossamer.protocol.messages import Message, message
@@ -53,7 +52,7 @@ class LockStepNode(RoundNode):
         self, name: str, context: Context, settings: Any, state: type[LockStepState], neighbours: Collection[str]
     ) -> None:
         super().__init__(name, context, settings, state)
-        self.neighbours = tuple(neighbours)
+        self.neighbours = self.peers = tuple(neighbours)
         self.patience = settings.patience
 
     @property
@@ -158,9 +157,8 @@ class LockStepNode(RoundNode):
             if what is not None:
                 yield Send(event.peer, what)
 
-    @on(Enough)
+    @on(Enough, by="neighbours")
     def enough(self, sender: str, message: Enough, now: float) -> Effects:
-        self.check_peer(sender)
         self.state.left.add(sender)
         yield from self.unblock()
 
@@ -185,7 +183,3 @@ class LockStepNode(RoundNode):
     def tell(self, what: Message) -> Effects:
         for name in self.there:
             yield Send(name, what)
-
-    def check_peer(self, sender: str) -> None:
-        if sender not in self.neighbours:
-            raise PeerError(f"{sender} is no neighbour of {self.name}")

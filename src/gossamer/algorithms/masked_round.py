@@ -29,7 +29,7 @@ from gossamer.privacy.masking.sums import reply_bytes
 from gossamer.privacy.tasks import REFUSED, LocalUpdate, MaskingStep, step_of
 from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import Answered
-from gossamer.protocol.messages import Message, check_sender, message
+from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Masked, Model, Public
 
@@ -97,7 +97,7 @@ class MaskedRound:
     """Part of a node that is the server of masked rounds, with a `SumState` and a ``unit`` that says how members mask.
 
     The node says whether it is ``summing``, which ``round``, and who are its ``members`` in the order of their numbers;
-    who of them is ``gone``; how it does `check_member`, `set_timers` and `ask_for_update`; and what becomes of a sum,
+    who of them is ``gone``; how it does `set_timers` and `ask_for_update`; and what becomes of a sum,
     `unmasked` or `refused_sum`. So ``self`` is any such node.
     """
 
@@ -107,10 +107,9 @@ class MaskedRound:
         total = Blank(group.length, group.dtype) if isinstance(model.values, Blank) else None
         s.sum, s.asked = MaskingServer(group, self.round, total=total), {}
 
-    @on(MaskingReply)
+    @on(MaskingReply, by="clients")
     def replied(self: Any, sender: str, reply: MaskingReply, now: float) -> Effects:
         s = self.state
-        self.check_member(sender)
         _check_content(reply.step, reply.content, messages.REPLIES, self.unit.group)
         self.hear(sender)
         if not self.summing or (reply.round, reply.step) < (self.round, s.sum.step):
@@ -123,9 +122,8 @@ class MaskedRound:
             s.sum = server
             yield from self.lost(sender)
 
-    @on(Withdrawn)
+    @on(Withdrawn, by="clients")
     def withdrawn(self: Any, sender: str, message: Withdrawn, now: float) -> Effects:
-        self.check_member(sender)
         self.hear(sender)
         if message.round == self.round:
             yield from self.lost(sender)
@@ -221,10 +219,9 @@ class RoundMember:
         size = reply_bytes(group, s.step, s.speakers) // (bits // 8)
         yield Compute(MaskingStep(self.round, s.step, s.asked, size, bits))
 
-    @on(MaskingRequest)
+    @on(MaskingRequest, by="server")
     def requested(self: Any, sender: str, request: MaskingRequest, now: float) -> Effects:
         s = self.state
-        check_sender(sender, self.server)
         _check_content(request.step, request.content, messages.REQUESTS, self.group)
         if not s.finished and request.round == self.round and request.step >= s.step:  # others have been given up
             s.step, s.asked, s.busy = request.step, request.content, True

@@ -7,7 +7,7 @@ may leave or die at any time. What is computed is its algorithm's own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,11 +15,10 @@ from pydantic import Field
 
 from gossamer.algorithms.context import Context, mean, updates_per_epoch
 from gossamer.algorithms.optimizer import ConstantRate, EpochRate, LearningRate, Memory, Optimizer, step
-from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer
 from gossamer.protocol.events import Completed, Counted, Elapsed, PeerDown, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import Message, check_model, check_sender, message
+from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Composite
 from gossamer.vectors import Confined, Model, Released
@@ -41,6 +40,9 @@ class EndingNode(Node):
 
     deadline: float | None = None
     """Seconds from the start to the end, on the node's clock."""
+
+    peers: Collection[str] = ()
+    """Names of those who may wait for this node."""
 
     def set_deadline(self, now: float) -> Effects:
         """Have the timer ``deadline`` ring, from the start on."""
@@ -74,13 +76,8 @@ class EndingNode(Node):
         """Begin, or go on, with what this node does by itself: nothing, or the next update or round."""
         return []
 
-    def check_peer(self, sender: str) -> None:
-        """Refuse what a stranger sends: by default nobody waits for this node."""
-        raise PeerError(f"{sender} does not wait for {self.name}")
-
-    @on(Probe)
+    @on(Probe, by="peers")
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
-        self.check_peer(sender)
         return []
 
     @on(Stop)
@@ -261,7 +258,7 @@ class WorkerNode(EndingNode):
 
     def __init__(self, name: str, context: Context, server: str, words: Words) -> None:
         super().__init__(name, WorkerState(context.initial))
-        self.server, self.words = server, words
+        self.server, self.words, self.peers = server, words, (server,)
         self.quota = context.quota(name)
 
     @on(Started, Resumed)
@@ -271,9 +268,6 @@ class WorkerNode(EndingNode):
             return []
         self.state.request += 1
         return [Send(self.server, self.words.pull(self.state.request))]
-
-    def check_peer(self, sender: str) -> None:
-        check_sender(sender, self.server)
 
     def takes(self, request: int, newest: Any) -> bool:
         """Take a ``model`` of a ``version``, unless it was asked for before a crash; whether to compute at it."""
@@ -305,10 +299,9 @@ class WorkerNode(EndingNode):
         """Vector that is handed in."""
         return answer
 
-    def halted(self, sender: str, last: Any) -> Effects:
+    def halted(self, last: Any) -> Effects:
         """The server says that the run is over."""
         s = self.state
-        check_sender(sender, self.server)
         check_model(last.model, s.w)
         if last.version >= s.version:
             s.w, s.version = last.model, last.version

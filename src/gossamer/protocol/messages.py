@@ -177,18 +177,6 @@ def without_header(data: bytes | memoryview, limit: int) -> memoryview:
     return memoryview(data)[len(HEADER) :]
 
 
-def check_sender(sender: str, expected: str) -> None:
-    """Refuse what another than ``expected`` sends.
-
-    Raises
-    ------
-    PeerError
-        If it does.
-    """
-    if sender != expected:
-        raise PeerError(f"{sender} sends what only {expected} may send")
-
-
 def check_model(incoming: Vector, like: Vector, most: float = LARGEST_VALUE) -> None:
     """Refuse a peer's vector that cannot be combined with ours.
 

@@ -34,18 +34,33 @@ _CONTAINERS = (dict, list, set)
 _SCALARS = frozenset({int, float, str, bool, type(None)})
 
 
-def on(*what: type[Event] | type[Message]) -> Callable[[Handler], Handler]:
+def on(*what: type[Event] | type[Message], by: str = "") -> Callable[[Handler], Handler]:
     """Method decorator: the handler of these events, or of the arrival of these messages.
 
     An event's handler takes ``(self, event, now)``, a message's ``(self, sender, message, now)``; ``now`` is in
-    seconds on the node's clock.
+    seconds on the node's clock. ``by`` names an attribute of the node, with the name of whoever may send these
+    messages, or the names: what others send is refused before the handler sees it.
     """
 
     def mark(handler: Handler) -> Handler:
-        handler._handles = what  # type: ignore[attr-defined]
+        handler._handles = dict.fromkeys(what, by)  # type: ignore[attr-defined]
         return handler
 
     return mark
+
+
+def _sent_by(by: str, handler: Callable[..., Effects]) -> Callable[..., Effects]:
+    """The handler, if need be for messages alone of those whom an attribute of the node names."""
+    if not by:
+        return handler
+
+    def handle(node: Node, sender: str, message: Message, now: float) -> Effects:
+        senders = getattr(node, by)
+        if sender not in ((senders,) if isinstance(senders, str) else senders):
+            raise PeerError(f"{sender} may send {node.name} no {type(message).__name__}")
+        return handler(node, sender, message, now)
+
+    return handle
 
 
 class RoundsMade(NamedTuple):
@@ -90,8 +105,9 @@ class Node(Kept):
                 own[what] = name
         # A node may be made of several parts.
         parts = (vars(part).items() for part in reversed(cls.__mro__))
-        found = {what: name for part in parts for name, value in part for what in getattr(value, "_handles", ())}
-        cls._handlers = {what: getattr(cls, name) for what, name in found.items()}
+        marks = ((name, getattr(value, "_handles", {}).items()) for part in parts for name, value in part)
+        found = {what: (name, by) for name, handled in marks for what, by in handled}
+        cls._handlers = {what: _sent_by(by, getattr(cls, name)) for what, (name, by) in found.items()}
 
     def __init__(self, name: str, state: Any) -> None:
         self.name = name

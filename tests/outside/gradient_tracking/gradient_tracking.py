@@ -78,10 +78,9 @@ class Tracker(LockStepNode):
         s = self.state
         return Pair(s.step, s.w, 0.0 * s.w if s.mean is None else s.mean)
 
-    @on(Pair)
+    @on(Pair, by="neighbours")
     def receive(self, sender: str, pair: Pair, now: float) -> Effects:
         s = self.state
-        self.check_peer(sender)
         check_count(sender, "step", pair.step)
         for vector in (pair.model, pair.mean):
             check_model(vector, s.w)

@@ -13,11 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Figures
-from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import Compute, Finish, Send, SetTimer
 from gossamer.protocol.events import Completed, Elapsed, Refused, Resumed, Started, Stop
-from gossamer.protocol.messages import Message, check_model, check_sender, message
+from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.vectors import Model, Public, Released
 
@@ -85,7 +84,7 @@ class Client(Node):
 
     def __init__(self, name: str, context: Context) -> None:
         super().__init__(name, ClientState(context.initial))
-        self.query = context.queries[name]
+        self.query, self.server = context.queries[name], SERVER
         self.quota = context.quotas[name] if context.quotas is not None else None
 
     @on(Started, Resumed)
@@ -95,10 +94,9 @@ class Client(Node):
             s.request += 1
             yield Send(SERVER, Fetch(s.request))
 
-    @on(Newest)
+    @on(Newest, by="server")
     def compute(self, sender: str, newest: Newest, now: float) -> Effects:
         s = self.state
-        check_sender(sender, SERVER)
         check_model(newest.model, s.x)
         if newest.steps >= s.steps:
             s.x, s.steps = newest.model, newest.steps
@@ -160,16 +158,14 @@ class Server(Node):
         if self.deadline is not None and not self.state.finished:
             yield SetTimer(max(self.deadline - now, 0.0), "deadline")
 
-    @on(Fetch)
+    @on(Fetch, by="clients")
     def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:
-        self.check(sender)
         self.state.left.discard(sender)
         yield self.answer(sender, fetch.request)
 
-    @on(Push)
+    @on(Push, by="clients")
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         s = self.state
-        self.check(sender)
         check_model(push.gradient, s.x)
         if s.finished:
             return
@@ -180,9 +176,8 @@ class Server(Node):
         else:
             yield self.answer(sender, push.request)
 
-    @on(Leave)
+    @on(Leave, by="clients")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
-        self.check(sender)
         self.state.left.add(sender)
         if self.state.left >= self.clients:
             yield from self.halt("all clients left")
@@ -194,10 +189,6 @@ class Server(Node):
     @on(Stop)
     def stop(self, event: Stop, now: float) -> Effects:
         yield from self.halt(event.reason)
-
-    def check(self, sender: str) -> None:
-        if sender not in self.clients:
-            raise PeerError(f"{sender} is no client of this server")
 
     def answer(self, client: str, request: int) -> Send:
         s = self.state

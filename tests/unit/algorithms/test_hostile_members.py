@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gossamer.algorithms.allreduce import box as allreduce
-from gossamer.algorithms.allreduce.member import Alive, Average, Chunk, Join, Roster, Welcome
+from gossamer.algorithms.allreduce.member import Alive, Average, Chunk, Enough, Join, Roster, Welcome
 from gossamer.algorithms.clients.nodes import Leave
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.gossip import box as gossip
@@ -20,6 +20,7 @@ from gossamer.algorithms.graph_federated import box as graph_federated
 from gossamer.algorithms.graph_federated.nodes import Assignment, Contribution
 from gossamer.algorithms.increasing import box as increasing
 from gossamer.algorithms.increasing.server import GlobalModel, Halt, RoundUpdate
+from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.mechanisms import NoNoise, Poisson
 from gossamer.privacy.tasks import Query
@@ -78,7 +79,7 @@ def test_an_answer_to_nothing(exchange: int) -> None:
 def test_only_neighbours_exchange_models() -> None:
     node = gossiping()
     for sender in ("node-2", "node-0", "stranger"):
-        refused(node, sender, gossip.Offer(1, W), f"{sender} is no neighbour of node-0 that asks it")
+        refused(node, sender, gossip.Offer(1, W), f"{sender} may send node-0 no Offer")
     assert [effect.to for effect in node.handle(Received("node-1", gossip.Offer(1, W)), 1.0)] == ["node-1"]
 
 
@@ -91,7 +92,7 @@ def test_in_bipartite_exchange_only_one_side_asks() -> None:
             if name not in askers and sender in askers:
                 node.handle(Received(sender, gossip.Offer(1, W)), 1.0)
             else:
-                refused(node, sender, gossip.Offer(1, W), "no neighbour")
+                refused(node, sender, gossip.Offer(1, W), "no Offer")
 
 
 # The ring
@@ -148,8 +149,9 @@ def test_a_list_of_more_members_than_there_are() -> None:
 
 
 def test_someone_outside_the_ring() -> None:
-    for message in (Chunk(0, 0, 0, PART), Alive(0), Roster(0, 1, THREE), Average(0, 0, THREE, W), Join()):
-        refused(member(), "stranger", message, "stranger is no member of this ring")
+    first = Chunk(0, 0, 0, PART), Alive(0), Roster(0, 1, THREE), Average(0, 0, THREE, W)
+    for message in (*first, Join(), Welcome(1, 0, THREE, W), Enough(), Probe()):
+        refused(member(), "stranger", message, f"stranger may send node-1 no {type(message).__name__}")
 
 
 def test_early_chunks_of_one_member_are_limited_and_leave_room_for_the_others() -> None:

@@ -105,6 +105,38 @@ def test_handler_yields_effects_in_order() -> None:
     assert node.state == expected
 
 
+class Choosy(Counter):
+    """Takes offers of some alone; who they are may be a name, too."""
+
+    friends: tuple[str, ...] | str = ("b", "c")
+
+    @on(Offer, by="friends")
+    def take(self, sender: str, incoming: Offer, now: float) -> Effects:
+        yield from super().take(sender, incoming, now)
+
+
+class Likewise(Choosy):
+    """A handler that stands in for another one hears of the same senders."""
+
+    def take(self, sender: str, incoming: Offer, now: float) -> Effects:
+        yield from super().take(sender, incoming, now)
+
+
+@pytest.mark.parametrize("kind", [Choosy, Likewise])
+def test_others_than_those_named_are_not_heard(kind: type[Choosy]) -> None:
+    node = kind("choosy", counter().state)
+    before = deepcopy(node.state)
+    for stranger in ("d", "", "bc"):
+        with pytest.raises(PeerError, match=f"^{stranger} may send choosy no Offer$"):
+            node.handle(Received(stranger, offer()), 1.0)
+    assert node.state == before
+    assert node.handle(Received("b", offer()), 1.0)
+    node.friends = "bc"
+    with pytest.raises(PeerError, match="may send"):
+        node.handle(Received("b", offer()), 1.0)
+    assert node.handle(Started(), 2.0) == [Record("started", 2.0)]
+
+
 def test_one_handler_may_answer_several_events() -> None:
     node = counter()
     assert node.handle(Started(), 2.0) == [Record("started", 2.0)]

@@ -308,9 +308,9 @@ class AllreduceNode(RoundNode):
             following = s.members[(reduction.position + 1) % reduction.members]
             yield Send(self.names[following], Chunk(s.round, s.attempt, reduction.step, reduction.outgoing))
 
-    @on(Chunk)
+    @on(Chunk, by="numbers")
     def receive(self, sender: str, chunk: Chunk, now: float) -> Effects:
-        s, number = self.state, self.number_of(sender)
+        s, number = self.state, self.numbers[sender]
         check_when(sender, chunk)
         if (chunk.round, chunk.attempt) < (s.round, s.attempt) or s.left_out:
             return  # of an attempt that was given up
@@ -370,13 +370,13 @@ class AllreduceNode(RoundNode):
             yield Send(before, Probe())
             yield self.wait()
 
-    @on(Probe)
+    @on(Probe, by="numbers")
     def probed(self, sender: str, probe: Probe, now: float) -> Effects:
         if self.state.retired:
             yield Send(sender, Enough())
         yield from self.remind(sender)
 
-    @on(Enough)
+    @on(Enough, by="numbers")
     def enough(self, sender: str, message: Enough, now: float) -> Effects:
         """The member whose chunk is due makes no more rounds, so none can end any more; its chunks came before this."""
         if sender == self.before:
@@ -386,7 +386,7 @@ class AllreduceNode(RoundNode):
     def remind(self, sender: str) -> Effects:
         """Tell who takes itself for a member and is none: when the roster came it had ended the round without it."""
         s = self.state
-        if self.number_of(sender) not in s.members and not s.left_out:
+        if self.numbers[sender] not in s.members and not s.left_out:
             yield Send(sender, Roster(s.round, s.attempt, _numbers(s.members)))
 
     @on(PeerDown)
@@ -407,9 +407,9 @@ class AllreduceNode(RoundNode):
         yield from self.tell(s.members, Alive(s.round))
         yield SetTimer(self.grace, "census")
 
-    @on(Alive)
+    @on(Alive, by="numbers")
     def alive(self, sender: str, here: Alive, now: float) -> Effects:
-        s, number = self.state, self.number_of(sender)
+        s, number = self.state, self.numbers[sender]
         check_count(sender, "round", here.round)
         if number not in s.members:
             yield from self.remind(sender)
@@ -434,10 +434,10 @@ class AllreduceNode(RoundNode):
         yield from self.tell(s.members, Roster(s.round, attempt, _numbers(here)))
         yield from self.adopt(attempt, here)
 
-    @on(Roster)
+    @on(Roster, by="numbers")
     def roster(self, sender: str, roster: Roster, now: float) -> Effects:
         s = self.state
-        number, members = self.number_of(sender), self.parse_members(sender, roster)
+        number, members = self.numbers[sender], self.parse_members(sender, roster)
         if (roster.round, roster.attempt) <= (s.round, s.attempt) or number not in s.members:
             return
         if self.number not in members:
@@ -461,11 +461,11 @@ class AllreduceNode(RoundNode):
         yield CancelTimer("probe")
         yield CancelTimer("census")
 
-    @on(Average)
+    @on(Average, by="numbers")
     def catch_up(self, sender: str, average: Average, now: float) -> Effects:
         """The sender's roster counts: one of this round, which the sender has passed, never reached it."""
         s = self.state
-        number, members = self.number_of(sender), self.parse_members(sender, average)
+        number, members = self.numbers[sender], self.parse_members(sender, average)
         check_model(average.model, s.w)
         expected = average.round == s.round and s.own is not None and number in s.members
         if expected and self.number in members:
@@ -488,13 +488,13 @@ class AllreduceNode(RoundNode):
         yield from self.tell(range(len(self.names)), Join())
         yield SetTimer(self.grace, "join")
 
-    @on(Join)
+    @on(Join, by="numbers")
     def join(self, sender: str, wish: Join, now: float) -> Effects:
         """The first member lets in at the end of the round, who is counted for a member at once.
 
         When all rounds are made the first may be gone, and any other tells the outcome.
         """
-        s, number = self.state, self.number_of(sender)
+        s, number = self.state, self.numbers[sender]
         if s.left_out:
             return
         if s.retired or number in s.members:
@@ -515,7 +515,7 @@ class AllreduceNode(RoundNode):
         s = self.state
         return Send(self.names[number], Welcome(s.round, s.attempt, _numbers((*s.members, number)), s.w))
 
-    @on(Welcome)
+    @on(Welcome, by="numbers")
     def welcomed(self, sender: str, welcome: Welcome, now: float) -> Effects:
         s = self.state
         members = self.parse_members(sender, welcome)
@@ -526,12 +526,6 @@ class AllreduceNode(RoundNode):
         s.round, s.attempt = welcome.round, welcome.attempt
         yield CancelTimer("join")
         yield from self.begin()
-
-    def number_of(self, sender: str) -> int:
-        """The number of a node; PeerError if it is none of the ring's."""
-        if sender not in self.numbers:
-            raise PeerError(f"{sender} is no member of this ring")
-        return self.numbers[sender]
 
     def parse_members(self, sender: str, what: Roster | Average | Welcome) -> tuple[int, ...]:
         numbers = what.members

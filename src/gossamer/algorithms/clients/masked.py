@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from gossamer.algorithms.clients.nodes import SERVER, CohortServer, CohortState, Leave, Newest, Push, TrainingNode
+from gossamer.algorithms.clients.nodes import CohortServer, CohortState, Leave, Newest, Push, TrainingNode
 from gossamer.algorithms.clients.planning import MaskedRounds
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.algorithms.context import Context
@@ -24,7 +24,7 @@ from gossamer.privacy.masking import Group, MaskedSum, Phase
 from gossamer.privacy.tasks import TrainingQuery
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import Resumed, Started
-from gossamer.protocol.messages import check_count, check_model, check_sender
+from gossamer.protocol.messages import check_count, check_model
 from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.sides.secure_unit import SecureUnit
 
@@ -173,11 +173,11 @@ class MaskedServer(MaskedRound, CohortServer):
         if client in s.waiting - self.skipped and s.sum.step == Phase.ANNOUNCE:
             yield from self.ask_for_update(client)
 
-    @on(Push)
+    @on(Push, by="clients")
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         raise PeerError(f"{sender} sends an update without masks")
 
-    @on(Leave)
+    @on(Leave, by="clients")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         self.state.there.pop(sender, None)
         yield from super().leaves(sender, leave, now)
@@ -257,11 +257,10 @@ class MaskedClientNode(RoundMember, TrainingNode):
         if self.state.busy and not self.state.finished:
             yield from self.work()
 
-    @on(Newest)
+    @on(Newest, by="server")
     def train(self, sender: str, newest: Newest, now: float) -> Effects:
         """Make the update of a round, at the data side; or the newest step again, of the round that it is in."""
         s = self.state
-        check_sender(sender, SERVER)
         check_count(sender, "version", newest.version)
         check_model(newest.model, s.w)
         if s.finished or newest.request != s.request or newest.version < s.version:

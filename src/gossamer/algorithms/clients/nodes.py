@@ -26,7 +26,7 @@ from gossamer.privacy.tasks import ClippedUpdate, Gradient, LocalUpdate, Query, 
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
-from gossamer.protocol.messages import Message, check_model, check_sender, message
+from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.plan import WHOLE
 from gossamer.vectors import Confined, Model, Public, Released
@@ -133,9 +133,9 @@ class TrainingNode(WorkerNode):
         s.lacking = whole - packing.unpack(sent, 0.0 * whole)
         return sent
 
-    @on(Halt)
+    @on(Halt, by="server")
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
-        yield from self.halted(sender, halt)
+        yield from self.halted(halt)
 
 
 # A clip that follows a quantile of the norms of clients' updates, which a server that adds the noise has counted, goes
@@ -172,10 +172,9 @@ class ClientNode(TrainingNode):
         self.asks = asks
         self.log_clip = context.clipping.initial(context.initial) if follows else None
 
-    @on(Newest, NewestAtClip)
+    @on(Newest, NewestAtClip, by="server")
     def train(self, sender: str, newest: Newest | NewestAtClip, now: float) -> Effects:
         """Train from the model that came, at the data side."""
-        check_sender(sender, SERVER)
         if self.packing is not None:
             newest = replace(newest, model=self.packing.unpack(newest.model, self.state.w))
         check_model(newest.model, self.state.w)
@@ -339,8 +338,8 @@ class ModelServer(EndingNode):
     """Base of servers: a subclass says what becomes of the updates that `came`."""
 
     state: ServerState
-    called, nobody = "client", "all clients left"
-    """Word for one that it serves, and why a run ends without any."""
+    nobody = "all clients left"
+    """Why a run ends without any."""
     shown: type[Released | Confined] = Released
     """Label of their updates."""
 
@@ -350,9 +349,8 @@ class ModelServer(EndingNode):
         self.last, self.deadline = context.updates, context.deadline
         self.clipping = context.clipping
 
-    @on(Fetch)
+    @on(Fetch, by="clients")
     def fetched(self, sender: str, fetch: Fetch, now: float) -> Effects:
-        self.check_member(sender)
         self.state.left.discard(sender)
         return self.answer(sender, fetch.request)
 
@@ -366,10 +364,9 @@ class ModelServer(EndingNode):
         s = self.state
         return Newest(request, s.t, s.x) if s.log_clip is None else NewestAtClip(request, s.t, s.log_clip, s.x)
 
-    @on(Push)
+    @on(Push, by="clients")
     def pushed(self, sender: str, push: Push, now: float) -> Effects:
         """Refuse an update that cannot be one, and have others taken in until the end, which all have been told."""
-        self.check_member(sender)
         check_model(push.update, self.expected)
         if not isinstance(push.update, self.shown):
             raise PeerError(
@@ -383,18 +380,12 @@ class ModelServer(EndingNode):
         """Take in an update that is so many steps of the server old."""
         raise NotImplementedError
 
-    @on(Leave)
+    @on(Leave, by="clients")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         s = self.state
-        self.check_member(sender)
         s.left.add(sender)
         if s.left >= self.clients:
             yield from self.end(self.nobody)
-
-    def check_member(self, sender: str) -> None:
-        """Refuse what a stranger sends."""
-        if sender not in self.clients:
-            raise PeerError(f"{sender} is no {self.called} of this server")
 
     def end(self, reason: str) -> Effects:
         """End the run: every client gets the last model."""

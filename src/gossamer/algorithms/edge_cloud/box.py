@@ -281,7 +281,7 @@ class ServerNode(ModelServer):
     """The cloud server: the model x_t, and who works at which version of it."""
 
     state: CloudState
-    called, nobody = "edge", "all edges left"
+    nobody = "all edges left"
 
     def __init__(
         self, context: Context, course: Course, staleness: StalenessSettings, optimizer: Optimizer = None
@@ -378,9 +378,8 @@ class ServerNode(ModelServer):
         for name, value in step.values.items():
             yield Record(f"stage.{name}", value)
 
-    @on(Leave)
+    @on(Leave, by="clients")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
-        self.check_member(sender)
         self.state.left.add(sender)
         self.state.queue.pop(sender, None)
         yield from self.forget(sender)

@@ -398,7 +398,7 @@ class RoundServer(CohortServer):
         yield from self.answer(sender, push.request)
         yield from self.close_if_whole()
 
-    @on(Leave)
+    @on(Leave, by="clients")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
         self.state.waiting.pop(sender, None)
         yield from super().leaves(sender, leave, now)

@@ -358,9 +358,8 @@ class TrustedServer(clients.ClientServer):
         quota = MOST_HELD if self.quotas is None else self.quotas[client]
         return quota if self.last is None else min(quota, self.last - self.state.taken)
 
-    @on(clients.Leave)
+    @on(clients.Leave, by="clients")
     def leaves(self, sender: str, leave: clients.Leave, now: float) -> Effects:
-        self.check_member(sender)
         self.state.left.add(sender)
         yield from self.go_on()
 

@@ -47,7 +47,6 @@ from gossamer.algorithms.gossip.exchange import Answer, Form, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few, imported_when_used
 from gossamer.algorithms.nodes import LearnerSettings, LearningNode, goes_by_all
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
-from gossamer.errors import PeerError
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.effects import Record, Send
 from gossamer.protocol.events import Completed, PeerDown, PeerUp
@@ -131,10 +130,8 @@ class GossipNode(LearningNode):
         peer = peers[self.choice.below(s.exchanges + 1, len(peers))]
         return [Send(peer, s.offer(peer, share, self.form))]
 
-    @on(Offer)
+    @on(Offer, by="askers")
     def answer(self, sender: str, offer: Offer, now: float) -> Effects:
-        if sender not in self.askers:
-            raise PeerError(f"{sender} is no neighbour of {self.name} that asks it")
         odd = self.form.odd(sender, offer.model, self.state.w)
         return [*odd, Send(sender, self.state.answer(sender, offer, self.form))]
 

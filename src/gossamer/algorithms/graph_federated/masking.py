@@ -61,7 +61,7 @@ class MaskingServerNode(MaskedRound, nodes.ServerNode):
         self.open_sum(self.state.m)
         yield from super().gather(agents)
 
-    @on(nodes.Contribution)
+    @on(nodes.Contribution, by="clients")
     def contributed(self, sender: str, contribution: nodes.Contribution, now: float) -> Effects:
         raise PeerError(f"{sender} sends an update without masks")
 
@@ -100,7 +100,7 @@ class MaskingAgentNode(RoundMember, nodes.AgentNode):
         """The newest round that it was asked about."""
         return self.state.round
 
-    @on(nodes.Assignment)
+    @on(nodes.Assignment, by="server")
     def assigned(self, sender: str, assignment: nodes.Assignment, now: float) -> Effects:
         if assignment.round > self.state.round:
             self.enter()

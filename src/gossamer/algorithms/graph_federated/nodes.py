@@ -27,7 +27,7 @@ from gossamer.errors import PeerError
 from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reject, Release, Send, SetTimer
 from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started
-from gossamer.protocol.messages import Message, check_count, check_model, check_sender, message
+from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
 
@@ -89,12 +89,11 @@ class AgentNode(EndingNode):
 
     def __init__(self, name: str, server: str, initial: Public, query: LocalQuery) -> None:
         super().__init__(name, self.State(initial))
-        self.server, self.query, self.initial = server, query, initial
+        self.server, self.query, self.initial, self.peers = server, query, initial, (server,)
 
-    @on(Assignment)
+    @on(Assignment, by="server")
     def assigned(self, sender: str, assignment: Assignment, now: float) -> Effects:
         s = self.state
-        check_sender(sender, self.server)
         check_count(sender, "round", assignment.round)
         check_model(assignment.model, s.w)
         if s.finished:
@@ -127,17 +126,13 @@ class AgentNode(EndingNode):
         if self.state.busy and not self.state.finished:
             yield from self.work()
 
-    @on(Over)
+    @on(Over, by="server")
     def over(self, sender: str, over: Over, now: float) -> Effects:
-        check_sender(sender, self.server)
         check_model(over.model, self.state.w)
         if not 0 <= over.reason < len(REASONS):
             raise PeerError(f"{sender} gives reason {over.reason}, expected 0 to {len(REASONS) - 1}")
         self.state.w = over.model
         yield from self.finish(REASONS[over.reason])
-
-    def check_peer(self, sender: str) -> None:
-        check_sender(sender, self.server)
 
     def finish(self, reason: str) -> Effects:
         """No more updates."""
@@ -263,10 +258,11 @@ class ServerNode(EndingNode):
         deadline: float | None = None,
     ) -> None:
         self.initial, self.neighbours = initial, tuple(weights.others)
+        self.peers = self.neighbours
         first = initial.astype(np.float64)
         start = {m: Newest(-1, first) for m in self.neighbours}
         super().__init__(sampling.server, self.State(0.0 * first, first, first, first, initial, start, dict(start)))
-        self.sampling, self.agents, self.reach = sampling, frozenset(sampling.agents), reach
+        self.sampling, self.clients, self.reach = sampling, frozenset(sampling.agents), reach
         self.timeout, self.patience = settings.timeout, settings.patience
         self.weights, self.deadline = weights, deadline
         self.hidden = settings.gradient_at == "hidden"
@@ -356,10 +352,9 @@ class ServerNode(EndingNode):
         if (s.phase, s.round) == ("gathering", round) and not s.waiting:
             yield from self.heard()  # it was held
 
-    @on(Contribution)
+    @on(Contribution, by="clients")
     def contributed(self, sender: str, contribution: Contribution, now: float) -> Effects:
         s = self.state
-        self.check_member(sender)
         check_model(contribution.update, self.initial)
         if s.phase != "gathering" or contribution.round != s.round or sender not in s.waiting:
             return  # it came too late, or again
@@ -386,16 +381,10 @@ class ServerNode(EndingNode):
         for agent in sorted(self.state.waiting):
             yield from self.ask_for_update(agent)
 
-    @on(Declined)
+    @on(Declined, by="clients")
     def declined(self, sender: str, message: Declined, now: float) -> Effects:
-        self.check_member(sender)
         self.state.left.add(sender)
         yield from self.lost(sender)
-
-    def check_member(self, sender: str) -> None:
-        """Refuse what another than the unit's agents sends."""
-        if sender not in self.agents:
-            raise PeerError(f"{sender} is no agent of {self.name}")
 
     # Lines 6 to 8: what leaves the unit
 
@@ -455,13 +444,12 @@ class ServerNode(EndingNode):
 
     # Lines 9 and 10: combination
 
-    @on(Combine, Average)
+    @on(Combine, Average, by="neighbours")
     def take(self, sender: str, message: Combine | Average, now: float) -> Effects:
         """Keep a neighbour's model, if it is newer than what there is.
 
         If it cannot be used, the one before is that of this round too: whoever waited for it would stand still.
         """
-        self.check_peer(sender)
         newest = self.state.newest if isinstance(message, Combine) else self.state.averages
         known = newest[sender]
         try:
@@ -551,16 +539,10 @@ class ServerNode(EndingNode):
         self.state.away.discard(event.peer)
         yield from self.back(event.peer)
 
-    @on(Leaving)
+    @on(Leaving, by="neighbours")
     def leaving(self, sender: str, message: Leaving, now: float) -> Effects:
-        self.check_peer(sender)
         self.state.left.add(sender)
         yield from self.go_on()
-
-    def check_peer(self, sender: str) -> None:
-        """Refuse what another than a neighbour sends."""
-        if sender not in self.weights.others:
-            raise PeerError(f"{sender} is no neighbour of {self.name}")
 
     # Timers, interruptions, the end
 

@@ -18,7 +18,7 @@ from gossamer.errors import PeerError
 from gossamer.privacy.tasks import Query, Round, Swap
 from gossamer.protocol.effects import Compute, Interrupt, Record, Send, Update
 from gossamer.protocol.events import Completed, PeerDown, Refused, Resumed, Stop
-from gossamer.protocol.messages import check_model, check_sender
+from gossamer.protocol.messages import check_model
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Model, Released, spread
 
@@ -68,7 +68,7 @@ class ClientNode(EndingNode):
         self, name: str, parent: str, context: Context, rounds: PublicRounds, query: Callable[[str, int], Query]
     ) -> None:
         super().__init__(name, ClientState(context.initial))
-        self.parent, self.rounds, self.query = parent, rounds, query
+        self.parent, self.rounds, self.query, self.peers = parent, rounds, query, (parent,)
         self.quota = context.quota(name)
 
     @property
@@ -118,11 +118,10 @@ class ClientNode(EndingNode):
         s = self.state
         return self.rounds.allowed(self.name, s.i, min(s.k, s.i)) if s.i - s.k <= MOST_AHEAD else 0
 
-    @on(GlobalModel)
+    @on(GlobalModel, by="parent")
     def receive(self, sender: str, newer: GlobalModel, now: float) -> Effects:
         """The paper's ISRReceive, w^ = v - eta_i U; by default v less one's own earlier updates that it lacks."""
         s = self.state
-        check_sender(sender, self.parent)
         check_model(newer.model, s.v)
         self.check_round(newer.k)
         if newer.k > s.k:
@@ -163,18 +162,14 @@ class ClientNode(EndingNode):
             yield from self.end(s.leaving)
         yield from self.begin()
 
-    @on(Halt)
+    @on(Halt, by="parent")
     def halt(self, sender: str, halt: Halt, now: float) -> Effects:
         s = self.state
-        check_sender(sender, self.parent)
         check_model(halt.model, s.v)
         s.v, s.k, s.own = halt.model, max(halt.k, s.k), {}
         if s.running:
             yield Interrupt(s.task)
         yield from self.finish("halt")
-
-    def check_peer(self, sender: str) -> None:
-        check_sender(sender, self.parent)
 
     def refused(self, event: Refused, now: float) -> Effects:
         self.state.running = False

@@ -19,7 +19,7 @@ from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send
 from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed
-from gossamer.protocol.messages import Message, check_model, check_sender, message
+from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Coordinates, Model, Public, Released, spread
 
@@ -161,10 +161,9 @@ class Gatherer(EndingNode):
 
     # Gathering
 
-    @on(RoundUpdate)
+    @on(RoundUpdate, by="children")
     def receive(self, sender: str, update: RoundUpdate, now: float) -> Effects:
         s = self.state
-        self.only_from_children(sender)
         held = s.held[sender]
         last = max(held, s.k) + MOST_AHEAD
         if not 0 <= update.first <= update.round <= last:
@@ -229,9 +228,8 @@ class Gatherer(EndingNode):
 
     # Comings and goings
 
-    @on(Join)
+    @on(Join, by="children")
     def joins(self, sender: str, join: Join, now: float) -> Effects:
-        self.only_from_children(sender)
         yield from self.welcome(sender)
 
     @on(PeerUp)
@@ -263,17 +261,15 @@ class Gatherer(EndingNode):
             yield from self.go_on()
         yield from self.say_alone()
 
-    @on(Alone)
+    @on(Alone, by="children")
     def is_alone(self, sender: str, alone: Alone, now: float) -> Effects:
         """Do not wait for ``sender`` until somebody below it is back."""
-        self.only_from_children(sender)
         self.state.away.add(sender)
         yield from self.go_on()
         yield from self.say_alone()
 
-    @on(Leave)
+    @on(Leave, by="children")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
-        self.only_from_children(sender)
         if leave.round < 0:
             raise PeerError(f"{sender} leaves at round {leave.round}, expected 0 or more")
         self.state.last[sender] = leave.round
@@ -336,11 +332,6 @@ class Gatherer(EndingNode):
     def news(self, child: str) -> GlobalModel:
         s = self.state
         return GlobalModel(s.k, s.held[child], s.ahead[child], s.v)
-
-    def only_from_children(self, sender: str) -> None:
-        """Refuse what a stranger sends."""
-        if sender not in self.children:
-            raise PeerError(f"{sender} is no child of {self.name}")
 
 
 class ServerNode(Gatherer):
@@ -422,7 +413,7 @@ class AggregatorNode(Gatherer):
         self, name: str, parent: str, context: Context, children: Mapping[str, int], rounds: PublicRounds
     ) -> None:
         super().__init__(name, AggregatorState(context.initial), children, rounds)
-        self.parent = parent
+        self.parent, self.peers = parent, (parent,)
         # What comes late is handed on as a round after the last one.
         self.last = MOST_ROUNDS if context.quotas is None else max(context.quotas.values(), default=0) + MOST_AHEAD
 
@@ -478,11 +469,10 @@ class AggregatorNode(Gatherer):
             s.left = True
             yield Send(self.parent, Leave(s.first))
 
-    @on(GlobalModel)
+    @on(GlobalModel, by="parent")
     def broadcast(self, sender: str, newer: GlobalModel, now: float) -> Effects:
         """Hand a broadcast on, to each child with what the model holds of its own rounds."""
         s = self.state
-        check_sender(sender, self.parent)
         check_model(newer.model, s.v)
         self.check_round(newer.k)
         if newer.k > s.k:
@@ -512,14 +502,10 @@ class AggregatorNode(Gatherer):
         ahead = sum(1 << bit for bit in range(MOST_AHEAD) if told(held + 1 + bit))
         return GlobalModel(s.k, held, ahead, s.v)
 
-    @on(Halt)
+    @on(Halt, by="parent")
     def halted(self, sender: str, halt: Halt, now: float) -> Effects:
         s = self.state
-        check_sender(sender, self.parent)
         check_model(halt.model, s.v)
         self.check_round(halt.k)
         s.v, s.k = halt.model, max(s.k, halt.k)
         yield from self.end("halt")
-
-    def check_peer(self, sender: str) -> None:
-        check_sender(sender, self.parent)

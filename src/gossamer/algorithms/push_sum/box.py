@@ -139,10 +139,9 @@ class PushSumNode(LockStepNode):
         for name in to:
             yield Send(name, Share(s.step, share, s.w))
 
-    @on(Share)
+    @on(Share, by="neighbours")
     def receive(self, sender: str, share: Share, now: float) -> Effects:
         s = self.state
-        self.check_peer(sender)
         check_count(sender, "step", share.step)
         check_model(share.model, s.w)
         free = self.most - s.weight - sum(one.weight for one in s.held)

@@ -200,10 +200,9 @@ class SynchronousNode(LockStepNode):
         s.sent, s.probes = True, 0
         yield from self.tell(Iterate(s.step, s.w))
 
-    @on(Iterate)
+    @on(Iterate, by="neighbours")
     def receive(self, sender: str, iterate: Iterate, now: float) -> Effects:
         s = self.state
-        self.check_peer(sender)
         check_count(sender, "step", iterate.step)
         check_model(iterate.model, s.w)
         if s.over or iterate.step < s.step:

@@ -132,9 +132,9 @@ def test_nobody_waits_for_a_full_buffer() -> None:
 @pytest.mark.parametrize(
     ("sender", "message", "said"),
     [
-        ("node-7", Fetch(1), "no client"),
-        ("node-7", Leave(), "no client"),
-        ("node-7", Push(1, 0, Released(np.ones(SIZE))), "no client"),
+        ("node-7", Fetch(1), "may send server no"),
+        ("node-7", Leave(), "may send server no"),
+        ("node-7", Push(1, 0, Released(np.ones(SIZE))), "may send server no"),
         ("node-0", Push(1, 1, Released(np.ones(SIZE))), "version 1, expected 0 to 0"),
         ("node-0", Push(1, -1, Released(np.ones(SIZE))), "version -1"),
     ],
@@ -148,7 +148,7 @@ def test_the_server_refuses_strangers_and_models_of_the_future(sender: str, mess
 def test_a_client_takes_models_of_its_server_alone() -> None:
     client = fedbuff.build(Settings(nodes=2), context(2))["node-0"]
     for message in (Newest(0, 3, context(2).initial), Halt(3, context(2).initial)):
-        with pytest.raises(PeerError, match="only server"):
+        with pytest.raises(PeerError, match="node-1 may send node-0 no"):
             told(client, "node-1", message)
 
 

@@ -257,8 +257,8 @@ def test_it_ends_after_so_many_sums() -> None:
 @pytest.mark.parametrize(
     ("sender", "message", "said"),
     [
-        (7, Fetch(1), "no client"),
-        (7, Leave(), "no client"),
+        (7, Fetch(1), "may send server no"),
+        (7, Leave(), "may send server no"),
         (0, Push(1, 1, raw(0)), "version 1, expected 0 to 0"),
         (0, Push(1, 0, Released(np.zeros(SIZE))), "is Released, expected Confined"),
     ],

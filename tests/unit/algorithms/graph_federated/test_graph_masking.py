@@ -119,8 +119,8 @@ def test_an_update_without_masks_is_refused() -> None:
 def test_only_agents_of_the_unit_are_heard() -> None:
     found = unit()
     reply = MaskingReply(0, 0, announcements(found)["node-0"])
-    refused(found, SERVER, "stranger", reply, "stranger is no agent of server-0")
-    refused(found, SERVER, "stranger", Withdrawn(0), "stranger is no agent of server-0")
+    refused(found, SERVER, "stranger", reply, "stranger may send server-0 no MaskingReply")
+    refused(found, SERVER, "stranger", Withdrawn(0), "stranger may send server-0 no Withdrawn")
 
 
 def test_an_agent_speaks_for_itself_alone() -> None:
@@ -275,7 +275,7 @@ def test_a_wrong_share_is_left_out_and_too_many_are_no_sum(liars: tuple[str, ...
 def test_an_agent_listens_to_its_server_alone() -> None:
     found = until(unit(), Phase.SHARE)
     request = MaskingRequest(0, 1, found.server.state.asked["node-0"])
-    refused(found, "node-0", "node-1", request, "node-1 sends what only server-0 may send")
+    refused(found, "node-0", "node-1", request, "node-1 may send node-0 no MaskingRequest")
     bad = MaskingRequest(0, 1, Public(np.zeros(9, np.uint8)))
     refused(found, "node-0", SERVER, bad, "unknown tag")
     for step in (0, 5, -1):
