@@ -3,8 +3,9 @@
 What is sent is made of what was released, rounded and left out by values that are released, too: post-processing, which
 costs no epsilon. A top-k of clean values would tell which these are.
 
-- **Bits.** A vector is sent as its scale s, the largest number over 2^(bits-1) - 1, and for each number v the integer
-  that is nearest to v/s.
+- **Bits.** A vector is sent as its scale s, the largest number over m, and for each number v the integer that is
+  nearest to v/s. Eight of these, of 2m + 1 values each, are one integer of 8 bits - 1 bits: with the bit that is spared
+  a large message, headers included, is no more than bits/32 of one in single precision.
 - **Share.** Of n numbers the ceil(share n) are sent that changed most, and a bit for each of the n says whether it is.
 
 What an update lacks, by rounding or as too small, is added to the sender's next one (error feedback). Models that are
@@ -31,7 +32,7 @@ from gossamer.errors import PeerError
 from gossamer.section import Section
 from gossamer.vectors import Blank, Model, Values, entrywise
 
-_SCALE = np.dtype("<f4")
+_SCALE, _WORD, _TOGETHER = np.dtype("<f4"), np.dtype(">u8"), 8
 
 
 class Packing(Section):
@@ -40,7 +41,7 @@ class Packing(Section):
     Attributes
     ----------
     bits : int
-        Bits of a number.
+        Bits of a number; eight together take one bit less.
     share : float
         Share of the numbers of an update, or of an exchange, that are sent: those that changed most.
     """
@@ -62,25 +63,34 @@ class Packing(Section):
 
     def pack(self, vector: Model, places: Model | None = None) -> Model:
         """Bytes of the numbers of ``vector`` [size] in these places, or in all."""
-        most, kept = 2 ** (self.bits - 1) - 1, vector.size if places is None else math.ceil(self.share * vector.size)
+        (width, most, powers), size = self._form, vector.size
+        kept = size if places is None else math.ceil(self.share * size)
         places = Packing().places(vector) if places is None else places
 
         def packed(values: FloatArray, chosen: Values) -> Values:
             sent = values[chosen.astype(bool)]
             scale = np.abs(sent).max(initial=0.0).astype(_SCALE) / np.float32(most) or np.float32(1)
-            codes = (np.rint(sent / scale) + most).astype(np.uint8)[:, None]
-            bits = np.packbits(np.unpackbits(codes, axis=1)[:, 8 - self.bits :])
-            mask = np.packbits(chosen)[: self._mask(vector.size)]
+            codes = np.clip(np.rint(sent / scale) + most, 0, 2 * most).astype(np.uint64)
+            words = np.pad(codes, (0, -len(codes) % _TOGETHER)).reshape(-1, _TOGETHER) @ powers
+            bits = np.packbits(np.unpackbits(words.astype(_WORD)[:, None].view(np.uint8), axis=1)[:, -width:])
+            mask = np.packbits(chosen)[: self._mask(size)]
             return np.concatenate([np.array([scale], _SCALE).view(np.uint8), mask, bits])
 
-        return entrywise([vector, places], packed, Blank(self._length(vector.size, kept), np.uint8))
+        return entrywise([vector, places], packed, Blank(self._length(size, kept), np.uint8))
+
+    @property
+    def _form(self) -> tuple[int, int, Values]:
+        """Bits of numbers that are packed together, m, and powers of 2m + 1: eight are less than 2 to their bits."""
+        width = _TOGETHER * self.bits - 1
+        most = (int(2 ** (width / _TOGETHER)) - 1) // 2
+        return width, most, np.array([(2 * most + 1) ** place for place in range(_TOGETHER)], np.uint64)
 
     def _mask(self, size: int) -> int:
         """Bytes that say which of so many numbers are sent: none where all are."""
         return -(-size // 8) if self.share < 1 else 0
 
     def _length(self, size: int, kept: int) -> int:
-        return _SCALE.itemsize + self._mask(size) + -(-kept * self.bits // 8)
+        return _SCALE.itemsize + self._mask(size) + math.ceil(math.ceil(kept / _TOGETHER) * self._form[0] / 8)
 
     def places_of(self, packed: Model, size: int) -> Model:
         """Ones and zeros [size], as `places` made them, of bytes that came."""
@@ -101,14 +111,15 @@ class Packing(Section):
         PeerError
             If these are no such bytes.
         """
-        size, most = base.size, 2 ** (self.bits - 1) - 1
+        (width, most, powers), size = self._form, base.size
 
         def unpacked(values: Values, chosen: Values, into: FloatArray) -> Values:
             kept = int(chosen.sum())
             if values.size != (expected := self._length(size, kept)):
                 raise PeerError(f"expected {expected} bytes of {kept} numbers, found {values.size}")
-            bits = np.unpackbits(values[self._length(size, 0) :])[: kept * self.bits].reshape(kept, self.bits)
-            codes = np.packbits(np.pad(bits, ((0, 0), (8 - self.bits, 0))), axis=1)[:, 0]
+            bits = np.unpackbits(values[self._length(size, 0) :])[: math.ceil(kept / _TOGETHER) * width]
+            words = np.packbits(np.pad(bits.reshape(-1, width), ((0, 0), (64 - width, 0))), axis=1).view(_WORD)
+            codes = (words // powers % (2 * most + 1)).ravel()[:kept]
             scale = float(np.frombuffer(values[: _SCALE.itemsize].tobytes(), _SCALE)[0])
             found = into.copy()
             with np.errstate(over="ignore", invalid="ignore"):  # of a scale that nobody honest sends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import gossamer as gs
 from gossamer.algorithms.clients.nodes import ClientNode, Newest, Push
 from gossamer.algorithms.compression import Packing
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.gossip.exchange import HALF, Form, State
+from gossamer.algorithms.gossip.exchange import HALF, Form, Offer, State
 from gossamer.errors import PeerError, SpecError
 from gossamer.experiment.audits.observers import NetworkPrivacy
 from gossamer.experiment.preparation.prepare import prepare
@@ -45,11 +46,14 @@ def there_and_back(packing: Packing, vector: Released, base: Released) -> Releas
     st.sampled_from([0.01, 0.3, 0.9, 1.0]),
 )
 def test_numbers_are_within_half_a_step_and_others_stay(values: list[float], bits: int, share: float) -> None:
-    """A step is the largest number that is sent over 2^(bits-1) - 1; what is not sent is that of the base."""
+    """A step is the largest number that is sent over m, the largest with (2m + 1)^8 <= 2^(8 bits - 1); what is not sent
+    is that of the base.
+    """
     packing, vector = Packing(bits=bits, share=share), released(values)
     found = there_and_back(packing, vector, base := released(np.full(len(values), 7.0)))
     sent = sorted(range(len(values)), key=lambda place: -abs(vector.values[place]))[: math.ceil(share * len(values))]
-    step = max(abs(vector.values[place]) for place in sent) / (2 ** (bits - 1) - 1)
+    most = max(m for m in range(128) if (2 * m + 1) ** 8 <= 2 ** (8 * bits - 1))
+    step = max(abs(vector.values[place]) for place in sent) / most
     for place in range(len(values)):
         if place in sent:
             assert abs(float(found.values[place]) - float(vector.values[place])) <= 0.5001 * step + 1e-30
@@ -57,9 +61,12 @@ def test_numbers_are_within_half_a_step_and_others_stay(values: list[float], bit
             assert found.values[place] == base.values[place]
 
 
-@pytest.mark.parametrize(("bits", "share", "expected"), [(8, 1.0, 7854), (4, 1.0, 3929), (8, 0.1, 4 + 982 + 785)])
+@pytest.mark.parametrize(
+    ("bits", "share", "expected"), [(8, 1.0, 4 + 7734), (4, 1.0, 4 + 3806), (8, 0.1, 4 + 982 + 780)]
+)
 def test_bytes_are_those_that_are_counted(bits: int, share: float, expected: int) -> None:
-    """Of 7,850 numbers: four bytes of the scale, a bit for each number if some are left out, and bits of those sent.
+    """Of 7,850 numbers: four bytes of the scale, a bit for each number if some are left out, and bits of those sent, 63
+    or 31 for each eight: 982 of them, or 99.
 
     A run without data counts as many.
     """
@@ -71,6 +78,16 @@ def test_bytes_are_those_that_are_counted(bits: int, share: float, expected: int
     assert (counted.nbytes, counted.values.dtype) == (expected, np.uint8)
     message = Push(1, 1, packed)
     assert len(encode_message(message)) == encoded_size(message) < expected + 60
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+@pytest.mark.parametrize("size", [7850, 26010])
+def test_a_message_is_at_most_its_share_of_bits(size: int, bits: int) -> None:
+    """Headers too: eight bits of 32 are a quarter."""
+    numbers = released(stream(1).standard_normal(size))
+    for kind in (partial(Push, 1, 1), partial(Offer, 1)):
+        whole, packed = (len(encode_message(kind(one))) for one in (numbers, Packing(bits=bits).pack(numbers)))
+        assert packed <= bits / 32 * whole
 
 
 def test_what_is_chosen_and_packed_was_released() -> None:
@@ -100,7 +117,7 @@ def test_other_bytes_are_refused(change: bytes) -> None:
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 3e38])
 def test_a_scale_of_no_use_is_no_warning_of_numpy(scale: float, dtype: str) -> None:
     """Warnings are errors here; the numbers are refused, or count as none, where they are heard."""
-    packed = np.concatenate([np.array([scale], "<f4").view(np.uint8), np.array([127, 0, 254], np.uint8)])
+    packed = np.concatenate([np.array([scale], "<f4").view(np.uint8), np.full(8, 255, np.uint8)])
     assert not Packing().unpack(Released(packed), released(np.zeros(3), dtype)).is_within()
 
 
