@@ -34,7 +34,7 @@ def train(policy: Path, weights: gs.FloatArray, stop: int) -> int:
     features, targets = rows()
     rng = np.random.default_rng()
     plan = gs.Releases(STEPS, noise_multiplier=NOISE, sampling_rate=RATE)
-    with gs.LoopLedger(policy, "readmissions", plan, clip=CLIP, ahead=10) as ledger:
+    with gs.LoopLedger(policy, "readmissions", plan, clip=CLIP) as ledger:
         for _ in range(ledger.releases, stop):
             ledger.charge(noise_multiplier=NOISE, sampling_rate=RATE)  # on disk when it returns, then noise is drawn
             batch = rng.random(len(targets)) < RATE

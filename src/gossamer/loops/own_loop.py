@@ -42,7 +42,7 @@ from gossamer.errors import (
     require_counts,
     require_positive,
 )
-from gossamer.files import make_own_folder, write_own
+from gossamer.files import make_own_folder, read_text, write_own
 from gossamer.privacy import guarantee_card
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.guarantees import ALL_MODELS, EXAMPLE, Guarantee, remarked, rounded_up
@@ -68,6 +68,9 @@ ASSUMPTIONS = (
     ROUNDING_TOO,
 )
 
+_LEAST = 0.01  # noise multiplier, as of `gossamer account`; of far smaller ones no epsilon is a number
+_AHEAD = 20  # releases that are charged at once, of so many times as many
+
 
 @dataclass(frozen=True)
 class Releases:
@@ -78,7 +81,7 @@ class Releases:
     number : int
         Most releases.
     noise_multiplier : float
-        Standard deviation of the noise on the sum, over the clip; the least of them.
+        Standard deviation of the noise on the sum, over the clip, from 0.01 on; the least of them.
     sampling_rate : float
         Probability with which each example is in a batch, by a coin of its own; the largest of them. At 1, all are.
 
@@ -98,6 +101,8 @@ class Releases:
         object.__setattr__(self, "number", int(self.number))
         object.__setattr__(self, "noise_multiplier", real_number(self.noise_multiplier))
         object.__setattr__(self, "sampling_rate", real_number(self.sampling_rate))
+        if not self.noise_multiplier >= _LEAST:
+            raise SpecError(f"noise_multiplier: expected {_LEAST} or more, found {self.noise_multiplier:g}")
         _ = self.kind
 
     @cached_property
@@ -131,9 +136,10 @@ class LoopLedger:
         Length to which each example's vector is limited before the sum; noise is in proportion to it.
     data : str, optional
         Name of the data set in the policy, if that has several.
-    ahead : int
-        Number of releases that are charged at once, where a disk is slow. Those that a process did not come to use are
-        lost, and stay counted.
+    ahead : int, optional
+        Number of releases that are charged at once, since a disk takes as long for many as for one. Those that a
+        process did not come to use are lost, and stay counted. By default a twentieth of those of a kind that are
+        planned, 20 at most.
     identity : str or Path, optional
         File of the owner's private key, which signs receipts. Without it whoever has them can write others.
 
@@ -157,7 +163,7 @@ class LoopLedger:
         *,
         clip: float = 1.0,
         data: str | None = None,
-        ahead: int = 1,
+        ahead: int | None = None,
         identity: str | Path | None = None,
     ) -> None:
         # Policies and keys need cryptography, which is optional, and bring what federations send with them.
@@ -166,7 +172,7 @@ class LoopLedger:
         from gossamer.keys.identity import Identity
 
         require_positive(clip=clip)
-        require_counts(ahead=ahead)
+        require_counts(ahead=1 if ahead is None else ahead)
         self.run, self.clip = run, float(clip)
         self._plan = tuple(plan) if isinstance(plan, Sequence) else (plan,)
         if not all(isinstance(one, Releases) for one in self._plan):
@@ -245,7 +251,8 @@ class LoopLedger:
                 raise BudgetSpent(self._refusal(asked))
             kind = max(covering, key=lambda one: (one.noise_multiplier, -one.sampling_rate)).kind
             if not self._ahead[kind]:
-                self._charge(kind, min(self._most, self._left(kind)))
+                most = self._most or max(1, min(_AHEAD, self._kinds[kind] // _AHEAD))
+                self._charge(kind, min(most, self._left(kind)))
             self._ahead[kind] -= 1
 
     @contextmanager
@@ -312,9 +319,13 @@ class LoopLedger:
         Raises
         ------
         DataError
-            If they cannot be written.
+            If they cannot be written, or there are those of another run.
         """
         place, signs = Path(folder), self._identity
+        if (file := place / guarantee_card.FILE).exists():
+            there = guarantee_card.read_guarantee_card(read_text(file, guarantee_card.LARGEST), file).guarantees[0].run
+            if there != self.run:
+                raise DataError(f"{place}: receipts of run {there!r} are there; name another folder for {self.run!r}")
         party = None if signs is None else self._name
         planned = {"own_loop": [{**kind.describe(), "most": number} for kind, number in self._kinds.items()]}
         card = guarantee_card.GuaranteeCard.of([self.guarantee], planned, __version__, run=self.run, party=party)
@@ -325,7 +336,7 @@ class LoopLedger:
         with failing_as(DataError, f"{place}: receipts cannot be written: ", "; name another folder"):
             make_own_folder(place)
             write_own(place / FILE, text)
-            write_own(place / guarantee_card.FILE, card.ended(ended).to_json())
+            write_own(file, card.ended(ended).to_json())
 
     def close(self) -> None:
         """Give the ledger back. Releases that were charged ahead and not used are lost."""
@@ -355,7 +366,7 @@ class OpacusAccountant:
     Parameters
     ----------
     ledger : LoopLedger
-        Open ledger, whose clip is ``max_grad_norm``.
+        Open ledger. A step with another ``max_grad_norm`` than its clip is refused.
     """
 
     def __init__(self, ledger: LoopLedger) -> None:
@@ -381,6 +392,8 @@ class OpacusAccountant:
         """Hook of an optimizer whose batches are drawn at ``sample_rate``."""
 
         def charged(optimizer: Any) -> None:
+            if (clip := optimizer.max_grad_norm) != self._ledger.clip:
+                raise SpecError(f"max_grad_norm: found {clip:g}; expected {self._ledger.clip:g}, the ledger's clip")
             batches = optimizer.accumulated_iterations
             for _ in range(batches):
                 self.step(noise_multiplier=optimizer.noise_multiplier / math.sqrt(batches), sample_rate=sample_rate)

@@ -120,6 +120,16 @@ def test_charges_ahead_that_are_not_used_are_lost_and_counted(policy: Path) -> N
     assert on_disk(policy) == {"loop/wards": (6, 6)}
 
 
+@pytest.mark.parametrize(("planned", "at_once"), [(1, 1), (39, 1), (100, 5), (1000, 20)])
+def test_by_default_a_twentieth_of_the_plan_is_charged_ahead(policy: Path, planned: int, at_once: int) -> None:
+    """What a process that is killed can lose, and 20 at most."""
+    with gs.LoopLedger(policy, "loop", [gs.Releases(planned, 400.0), gs.Releases(1, 80.0)]) as ledger:
+        ledger.charge(400.0)
+        assert on_disk(policy) == {"loop/wards": (at_once, at_once)}
+        ledger.charge(80.0)
+        assert on_disk(policy) == {"loop/wards": (at_once + 1, at_once + 1)}
+
+
 def test_more_noise_and_lower_rates_are_charged_as_the_least_that_covers_them(policy: Path) -> None:
     plan = [gs.Releases(1, 4.0), gs.Releases(1, 8.0), gs.Releases(2, 8.0, 0.5)]
     with gs.LoopLedger(policy, "loop", plan) as ledger:
@@ -233,6 +243,18 @@ def test_receipts_are_verified_and_say_who_charged(policy: Path, capsys: pytest.
     assert [line["clip"] for line in lines if "of" in line] == [0.5] * 3
     (entry,) = json.loads((folder / "guarantee.json").read_text())["guarantees"]
     assert "what was charged, not what the loop did" in entry["assumptions"][0]
+
+
+def test_receipts_of_another_run_are_not_written_over(policy: Path) -> None:
+    folder = written(policy)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with (
+        gs.LoopLedger(policy, "other", PLAN) as ledger,
+        pytest.raises(gs.DataError, match=r"out: receipts of run 'loop' are there; name another folder for 'other'"),
+    ):
+        ledger.write(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    written(policy)  # those of the run itself are
 
 
 def test_altered_receipts_are_refused(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,15 +424,27 @@ def test_mistakes_get_a_line_and_leave_nothing(policy: Path, more: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "one", [(0, 1.0), (1.5, 1.0), (1, 0.0), (1, float("nan")), (1, 1.0, 0.0), (1, 1.0, 1.1), (1, 1, "x")]
+    "one", [(0, 1.0), (1.5, 1.0), (1, 0.0), (1, 1e-160), (1, float("nan")), (1, 1.0, 0.0), (1, 1.0, 1.1), (1, 1, "x")]
 )
 def test_releases_that_are_none(one: Any) -> None:
     with pytest.raises(gs.SpecError):
         gs.Releases(*one)
 
 
-def step(accountant: gs.OpacusAccountant, rate: float, noise: float, accumulated: int = 1) -> None:
-    accountant.get_optimizer_hook_fn(rate)(SimpleNamespace(noise_multiplier=noise, accumulated_iterations=accumulated))
+def step(accountant: gs.OpacusAccountant, rate: float, noise: float, accumulated: int = 1, clip: float = 1.0) -> None:
+    optimizer = SimpleNamespace(noise_multiplier=noise, accumulated_iterations=accumulated, max_grad_norm=clip)
+    accountant.get_optimizer_hook_fn(rate)(optimizer)
+
+
+def test_a_step_with_another_clip_than_the_ledgers_is_refused_and_not_charged(policy: Path) -> None:
+    """Its receipt would say that less, or more, of each example was summed than was."""
+    with gs.LoopLedger(policy, "loop", PLAN, clip=0.5) as ledger:
+        accountant = gs.OpacusAccountant(ledger)
+        with pytest.raises(gs.SpecError, match=r"max_grad_norm: found 1; expected 0.5, the ledger's clip"):
+            step(accountant, 1.0, 4.0)
+        assert len(accountant) == 0
+        step(accountant, 1.0, 4.0, clip=0.5)
+    assert on_disk(policy) == {"loop/wards": (1, 1)}
 
 
 def test_the_accountant_of_opacus_charges_each_step(policy: Path) -> None:
