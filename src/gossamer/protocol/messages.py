@@ -432,11 +432,11 @@ class Outgoing:
     transmitted: int = 0
     asked: bool = False
 
-    def fresh(self) -> list[int]:
-        """Chunks to put on the link now."""
+    def fresh(self, window: int = CHUNK_WINDOW) -> list[int]:
+        """Chunks to put on the link now, where so many may be under way."""
         if self.asked:
             return []
-        first, last = max(self.transmitted, self.arrived) + 1, min(self.arrived + CHUNK_WINDOW, self.chunks)
+        first, last = max(self.transmitted, self.arrived) + 1, min(self.arrived + window, self.chunks)
         self.transmitted = max(self.transmitted, last)
         return [chunk for chunk in range(first, last + 1) if not self.early >> (chunk - self.arrived - 1) & 1]
 

@@ -17,7 +17,8 @@ For each ordered pair of nodes:
   on only the oldest message is retried. The next new acknowledgement reports the peer up and the rest follows.
   Nothing is dropped in between, so a healed partition delivers everything exactly once.
 - A message too long for one frame of ``largest_frame`` bytes travels in chunks (`frames`), one such message at a
-  time. Their progress counts as acknowledgements do.
+  time. Their progress counts as acknowledgements do. A session that ``learns`` has no more of them under way than get
+  there within ``retry_after``, so that what is small and comes behind them does not wait for minutes on a slow line.
 
 Hearing a peer is not enough to call it up: across a link that works in one direction only, it is heard and yet
 cannot be reached.
@@ -40,6 +41,7 @@ from gossamer.protocol.encoding import register, size_of
 from gossamer.protocol.events import PeerDown, PeerUp, Received
 from gossamer.protocol.messages import (
     CHUNK_OVERHEAD,
+    CHUNK_WINDOW,
     Acknowledge,
     ChunkFrame,
     Frame,
@@ -82,6 +84,8 @@ ALPHA, BETA, K = 1 / 8, 1 / 4, 4
 """The constants of RFC 6298."""
 PATIENCE = 2
 """How many such waits a peer may be silent before it is given up."""
+FIRST_CHUNKS = 2
+"""Most chunks under way to a peer whose pace is not known yet."""
 MOST_SILENCE = 10
 """How many times the silence that its settings have a peer may be silent in any case."""
 
@@ -147,6 +151,10 @@ class Link:
     first : dict of int to float
         Time when each message under way was transmitted first, or when some of it was last known to have arrived; where
         times are learnt.
+    window : int
+        Most chunks under way.
+    timed : tuple of (int, float) or None
+        The chunk whose way is timed, and when it left.
     """
 
     wait: float
@@ -166,6 +174,8 @@ class Link:
     trips: RoundTrips = RoundTrips()
     answers: RoundTrips = RoundTrips()
     first: dict[int, float] = field(default_factory=dict)
+    window: int = CHUNK_WINDOW
+    timed: tuple[int, float] | None = None
 
     def fresh(self) -> range:
         """Numbers that may be transmitted for the first time."""
@@ -200,8 +210,11 @@ class Link:
             self.unanswered = 0
         return bool(arrived)
 
-    def settle_progress(self, progress: ProgressFrame, now: float) -> bool:
-        """Take note of which chunks have arrived; whether any of it is news."""
+    def settle_progress(self, progress: ProgressFrame, now: float, patience: float) -> bool:
+        """Take note of which chunks have arrived; whether any of it is news.
+
+        Where a window of them takes longer than ``patience``, the next one is half as long, and else twice.
+        """
         outgoing = self.outgoing
         if outgoing is None or (outgoing.number, outgoing.chunks) != (progress.number, progress.chunks):
             return False  # of a message that is complete, or that this node had cut in another way
@@ -209,6 +222,10 @@ class Link:
         if news:
             self.under_way[outgoing.number] = now
             self.unanswered = 0
+        if self.timed is not None and outgoing.arrived >= self.timed[0]:
+            quick = now - self.timed[1] <= patience
+            self.window = min(2 * self.window, CHUNK_WINDOW) if quick else max(self.window // 2, 1)
+            self.timed = None
         return news
 
     def data(self, number: int) -> MessageFrame:
@@ -222,6 +239,13 @@ class Link:
         pieces = message_pieces(self.outbox[number])
         content = cut(pieces, chunk, chunks)
         return ChunkFrame(number, self.acknowledged, self.delivered, chunk, chunks, size_of(pieces), content)
+
+    def fresh_chunks(self, now: float) -> list[int]:
+        """Chunks to put on the link now."""
+        found = [] if self.outgoing is None else self.outgoing.fresh(self.window)
+        if found and self.timed is None:
+            self.timed = found[-1], now
+        return found
 
     def accept(self, data: MessageFrame) -> list[Message]:
         """Take in a message of the peer; all that can now be delivered.
@@ -505,8 +529,7 @@ class Session(Kept):
             answer = link.acknowledgement()
         if answer is not None:
             outputs.append(Transmit(sender, answer))
-        if link.outgoing is not None:
-            outputs += [Transmit(sender, link.chunk(chunk)) for chunk in link.outgoing.fresh()]
+        outputs += [Transmit(sender, link.chunk(chunk)) for chunk in link.fresh_chunks(now)]
         return outputs + self._transmit(sender, link, [*link.overdue(now), *self._fresh(link)], now)
 
     def wake(self, now: float) -> list[Output]:
@@ -544,12 +567,14 @@ class Session(Kept):
         heapq.heapify(self._alarms)
 
     def _link(self, peer: str) -> Link:
-        return self._links.get(peer) or Link(self.settings.retry_after)
+        window = FIRST_CHUNKS if self.settings.learns else CHUNK_WINDOW
+        return self._links.get(peer) or Link(self.settings.retry_after, window=window)
 
     def _settle(self, link: Link, frame: MessageFrame | ChunkFrame | Acknowledge | ProgressFrame, now: float) -> bool:
         """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
         settings, before = self.settings, dict(link.under_way) if self.settings.learns else {}
-        news = link.settle_progress(frame, now) if isinstance(frame, ProgressFrame) else link.settle(frame)
+        patience = settings.retry_after if settings.learns else math.inf
+        news = link.settle_progress(frame, now, patience) if isinstance(frame, ProgressFrame) else link.settle(frame)
         if not settings.learns:
             link.wait = settings.retry_after
         elif link.learn(before, now, settings.silence):
@@ -616,7 +641,7 @@ class Session(Kept):
                 return
             yield number
 
-    def _frames(self, link: Link, number: int) -> list[Frame]:
+    def _frames(self, link: Link, number: int, now: float) -> list[Frame]:
         chunks = self._chunks(link, number)
         if chunks == 0:
             return [link.data(number)]
@@ -625,9 +650,10 @@ class Session(Kept):
         outgoing, begun = link.outgoing, True
         if outgoing is None or (outgoing.number, outgoing.chunks) != (number, chunks):
             outgoing, begun = Outgoing(number, chunks), False
+            link.timed = None
         link.outgoing = outgoing
         # What was begun is asked for, and a peer that is down gets one chunk, not a window of them.
-        return [link.chunk(chunk) for chunk in (outgoing.ask() if begun or link.down else outgoing.fresh())]
+        return [link.chunk(chunk) for chunk in (outgoing.ask() if begun or link.down else link.fresh_chunks(now))]
 
     def _retry(self, peer: str, link: Link, now: float) -> list[Output]:
         outputs: list[Output] = []
@@ -650,7 +676,7 @@ class Session(Kept):
                 link.first.setdefault(number, now)
             self.promises += number > link.transmitted
             link.transmitted = max(link.transmitted, number)
-            outputs += [Transmit(peer, frame) for frame in self._frames(link, number)]
+            outputs += [Transmit(peer, frame) for frame in self._frames(link, number, now)]
         due = link.next_due(link.silence(self.settings.silence))
         if due != link.due:
             link.due = due

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import count
 
+import numpy as np
 import pytest
 
 from gossamer.errors import PeerError
 from gossamer.protocol.encoding import decode, encode
-from gossamer.protocol.events import PeerDown
-from gossamer.protocol.messages import Acknowledge, Message, message
-from gossamer.protocol.session import Link, RoundTrips, Session, SessionSettings, Transmit
+from gossamer.protocol.events import PeerDown, Received
+from gossamer.protocol.messages import Acknowledge, ChunkFrame, Frame, Message, frame_size, message
+from gossamer.protocol.session import Link, Output, RoundTrips, Session, SessionSettings, Transmit
+from gossamer.vectors import Public
 
 
 @message("test.round_trips.note")
@@ -148,3 +151,67 @@ def test_a_refused_frame_teaches_nothing() -> None:
     with pytest.raises(PeerError):
         a.receive("b", Acknowledge(7), 0.5)
     assert encode(a.links) == before
+
+
+LARGE = replace(LEARNS, largest_frame=1 << 16, largest_message=1 << 24)
+
+
+@message("test.round_trips.model")
+@dataclass(frozen=True)
+class Model(Message):
+    values: Public
+
+
+def over_a_line(rate: float, models: int, settings: SessionSettings = LARGE) -> tuple[float, float, int]:
+    """Send models of 4 MB, one after the other, over a line of ``rate`` bytes a second and 10 ms each way.
+
+    Its time, the longest that anything small would have waited behind chunks on the line, and the number of chunks.
+    """
+    a, b = Session("a", settings), Session("b", settings)
+    line, worst, chunks, arrived = 0.0, 0.0, 0, 0
+    due: list[tuple[float, int, str, Frame]] = []
+    order = count()
+
+    def carry(outputs: list[Output], now: float) -> None:
+        nonlocal line, worst, chunks
+        for output in outputs:
+            if isinstance(output, Transmit):
+                at = now
+                if output.to == "b":
+                    line = at = max(line, now) + frame_size(output.frame) / rate
+                    chunks += isinstance(output.frame, ChunkFrame)
+                due.append((at + 0.01, next(order), output.to, output.frame))
+        worst = max(worst, line - now)
+
+    now = 0.0
+    for number in range(models):
+        carry(a.send("b", Model(Public(np.zeros(1_000_000, np.float32))), now), now)
+        while arrived == number:
+            due.sort(key=lambda one: one[:2])
+            if (deadline := a.deadline()) is not None and deadline <= due[0][0]:
+                now = deadline
+                carry(a.wake(now), now)
+                continue
+            now, _, to, frame = due.pop(0)
+            outputs = (a if to == "a" else b).receive("b" if to == "a" else "a", frame, now)
+            arrived += sum(isinstance(output, Received) for output in outputs)
+            carry(outputs, now)
+    return now, worst, chunks
+
+
+def test_chunks_on_a_slow_line_leave_room_for_what_is_small() -> None:
+    """80 kB a second: a chunk of 64 KiB takes 0.8 s, and the window of 32 of them that was under way 26 s.
+
+    A window may take a second. So there are one or two chunks, in turns, and they take 1.6 s.
+    """
+    seconds, worst, chunks = over_a_line(8e4, 2)
+    before = over_a_line(8e4, 2, replace(LARGE, learns=False))
+    assert worst < 1.7 < 25 < before[1]
+    assert seconds < 1.02 * before[0]
+    assert chunks == before[2]  # nothing travels twice
+
+
+def test_a_fast_line_is_filled_all_the_same() -> None:
+    """100 MB a second, where the way there and back takes as long as 2 MB: of four models the first begins slowly."""
+    seconds, _, _ = over_a_line(100e6, 4)
+    assert seconds < 1.5 * over_a_line(100e6, 4, replace(LARGE, learns=False))[0]
