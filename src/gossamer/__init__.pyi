@@ -63,6 +63,9 @@ from gossamer.experiment.specs.spec import PretrainedSettings as PretrainedSetti
 from gossamer.experiment.specs.spec_file import override as override
 from gossamer.experiment.specs.spec_file import parse_spec as parse_spec
 from gossamer.experiment.specs.spec_file import read_spec as read_spec
+from gossamer.loops.guests import FlowerMod as FlowerMod
+from gossamer.loops.guests import charge_event as charge_event
+from gossamer.loops.guests import releases_of as releases_of
 from gossamer.loops.own_loop import LoopLedger as LoopLedger
 from gossamer.loops.own_loop import OpacusAccountant as OpacusAccountant
 from gossamer.loops.own_loop import Releases as Releases

@@ -22,7 +22,7 @@ def test_the_loops_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     Path("examples").symlink_to(ROOT / "examples")
     Path("policy.yaml").write_text("".join(blocks(PAGE, "yaml")), encoding="utf-8")
     page: dict[str, Any] = {"__name__": "page"}
-    data, plain, fitted = blocks(PAGE, "python")
+    data, plain, fitted, events = blocks(PAGE, "python")
     for block in (data, plain):
         exec(compile(block, "own-loop.md", "exec"), page)
     conversations = [*OUTPUTS.conversations(PAGE.read_text(encoding="utf-8"))]
@@ -32,6 +32,8 @@ def test_the_loops_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert OUTPUTS.matches(output, said), f"$ {command}\n{said}"
     exec(compile(fitted, "own-loop.md", "exec"), page)
     assert main(["verify", "sklearn-results"]) == 0
+    exec(compile(events, "own-loop.md", "exec"), page)
+    assert main(["verify", "events-results"]) == 0
     # Noise divided by its deviation: the square of its length is chi-squared with four degrees of freedom, so a right
     # page fails here once in 37 million runs.
     fresh = page["LogisticRegression"](C=page["C"], fit_intercept=False, tol=1e-8, max_iter=1000)
@@ -53,6 +55,6 @@ def test_the_loop_of_the_page_in_opacus(tmp_path: Path, monkeypatch: pytest.Monk
     page: dict[str, Any] = {"__name__": "page", "torch": importlib.import_module("torch"), "gs": gs}
     exec(compile(blocks(PAGE, "python")[0], "own-loop.md", "exec"), page)
     page |= {"x": page["torch"].from_numpy(page["features"]), "y": page["torch"].from_numpy(page["targets"])}
-    (loop,) = blocks(PAGE, "py")
+    loop, _ = blocks(PAGE, "py")  # the other is of Flower's environment
     exec(compile(loop, "own-loop.md", "exec"), page)
     assert main(["verify", "opacus-results"]) == 0
