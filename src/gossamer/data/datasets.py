@@ -298,22 +298,7 @@ def blank_dataset(settings: DatasetSettings) -> Dataset:
     empty = sp.csr_array if form.layout == "sparse" else np.zeros
     features: Features = empty((0, *form.shape), dtype=np.float32)
     blank = Split(features, np.zeros(0, np.float32) if form.classes is None else np.zeros(0, np.int64))
-    return _of_splits(settings, form, blank, blank, "declared, without examples")
-
-
-def _of_splits(
-    settings: DatasetSettings,
-    form: Declaration,
-    train: Split,
-    test: Split,
-    source: str,
-    examples: Labelled | None = None,
-    tested: Labelled | None = None,
-) -> Dataset:
-    classes = None if form.classes is None else len(form.classes)
-    owners, persons = (None, None) if examples is None else (examples.owners, examples.persons)
-    own = (None, None) if tested is None else (tested.owners, tested.persons)
-    return Dataset(settings.name, train, test, classes, form.labels, owners, source, persons, form, *own)
+    return Dataset(form, blank, blank, "declared, without examples")
 
 
 def graph_regression(settings: SyntheticSettings) -> tuple[Labelled, Labelled]:
@@ -369,43 +354,46 @@ class Dataset:
 
     Attributes
     ----------
-    name : str
-        Name in the settings.
+    declaration : Declaration
+        Declaration of the data, as it was followed: enough to read further rows alike. It says nothing of any row.
     train, test : Split
         Examples to train on and to test on, with features of one layout and one number of columns.
-    classes : int, optional
-        Number of classes; None for a regression.
-    labels : tuple of str, optional
-        Names that the data give the class numbers, with commas between labels that ``positive`` made one class; None
-        for a regression.
-    owners : ndarray [training examples] of str or int64, optional
-        Owner of each example, where the data say so.
     source : str
         Words on where it came from and how the test examples were chosen.
-    persons : ndarray [training examples] of str or int64, optional
+    owners, test_owners : ndarray [examples] of str or int64, optional
+        Owner of each example, where the data say so.
+    persons, test_persons : ndarray [examples] of str or int64, optional
         Person that each example is about, where the data say so.
-    declaration : Declaration, optional
-        Declaration of the data, as it was followed: enough to read further rows alike. It says nothing of any row.
-    test_owners, test_persons : ndarray [test examples] of str or int64, optional
-        Owner of each test example, and person that it is about, where the data say so.
     """
 
-    name: str
+    declaration: Declaration
     train: Split
     test: Split
-    classes: int | None
-    labels: tuple[str, ...] | None
-    owners: Owners | None
     source: str
+    owners: Owners | None = None
     persons: Owners | None = None
-    declaration: Declaration | None = None
     test_owners: Owners | None = None
     test_persons: Owners | None = None
 
     @property
+    def name(self) -> str:
+        """Name in the settings."""
+        return self.declaration.name
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Names that the data give the class numbers, as the declaration has them; None for a regression."""
+        return self.declaration.labels
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes; None for a regression."""
+        return None if self.labels is None else len(self.labels)
+
+    @property
     def target_range(self) -> TargetRange | None:
         """Constants that real targets were scaled by, if there are any."""
-        return None if self.declaration is None else self.declaration.target_range
+        return self.declaration.target_range
 
     def as_written(self, split: Split) -> npt.NDArray[Any]:
         """Labels of examples of this data set, or real targets in their own unit, which are read as just these."""
@@ -510,7 +498,8 @@ def dataset_of(
     declaration = Declaration.of(settings, form, shape, layout, classes, train)
     held = f"; {settings.test_fraction:g} of the examples held out for testing" if own_test is None else ""
     splits = declaration.split(train, "training", where), declaration.split(test, "test", where)
-    return _of_splits(settings, declaration, *splits, source + held, train, test)
+    whose = train.owners, train.persons, test.owners, test.persons
+    return Dataset(declaration, *splits, source + held, *whose)
 
 
 def _files(settings: DatasetSettings) -> tuple[Path, Path | None, Format]:

@@ -15,6 +15,7 @@ from gossamer.algorithms.interface import SmallRuns
 from gossamer.algorithms.plan import Plan
 from gossamer.algorithms.table import ALGORITHMS
 from gossamer.data.datasets import Dataset
+from gossamer.data.declaration import Declaration
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.preparation.planning import plan_run
@@ -219,16 +220,12 @@ def read(sections: Mapping[str, Any]) -> Experiment:
 
 
 def _of_zeros(experiment: Experiment) -> Prepared:
-    return of_zeros(experiment, {f"node-{number}": EXAMPLES for number in range(experiment.algorithm.nodes)})
-
-
-def of_zeros(experiment: Experiment, sizes: Mapping[str, int]) -> Prepared:
-    """A run whose parties have so many examples, which are zeros."""
-    count = sum(sizes.values())
+    """The run, with nodes whose examples are zeros."""
+    names = tuple(f"node-{number}" for number in range(experiment.algorithm.nodes))
+    count = EXAMPLES * len(names)
     zeros = Split(np.zeros((count, SIZE), np.float32), np.zeros(count, np.float32))
-    dataset = Dataset("zeros", zeros, zeros, None, None, None, "nowhere")
-    shards = np.split(np.arange(count), np.cumsum(list(sizes.values()))[:-1])
-    return assemble(experiment, tuple(sizes), dataset, tuple(shards))
+    dataset = Dataset(Declaration.of(experiment.dataset, None, (SIZE,), "dense", None), zeros, zeros, "nowhere")
+    return assemble(experiment, names, dataset, tuple(np.split(np.arange(count), len(names))))
 
 
 def made(prepared: Prepared) -> SmallRun:

@@ -10,7 +10,8 @@ import torch
 from sklearn.metrics import r2_score, root_mean_squared_error
 
 import gossamer as gs
-from gossamer.data.datasets import Dataset
+from gossamer.data.datasets import Dataset, DatasetSettings
+from gossamer.data.declaration import Declaration
 from gossamer.data.examples import Split
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.spec_file import parse_spec
@@ -49,7 +50,9 @@ def test_figures_are_those_of_the_model_that_is_saved(objective: str) -> None:
 
 def of_constant_targets(classes: int | None = None) -> Dataset:
     test = Split(np.zeros((3, 2), np.float32), np.ones(3, np.float32))
-    return Dataset("mine", test, test, classes, None, None, "made up")
+    names = None if classes is None else tuple((str(label),) for label in range(classes))
+    settings = DatasetSettings(name="mine", path="mine.csv", task="regression" if classes is None else "classification")
+    return Dataset(Declaration.of(settings, None, (2,), "dense", names), test, test, "made up")
 
 
 def test_targets_that_are_all_the_same_have_no_r2() -> None:

@@ -92,8 +92,7 @@ def groups_of(prepared: Prepared) -> tuple[str, ...]:
 
 
 def _columns(prepared: Prepared) -> Mapping[str, Column]:
-    declaration = prepared.dataset.declaration
-    return {} if declaration is None or declaration.columns is None else declaration.columns
+    return prepared.dataset.declaration.columns or {}
 
 
 def named_groups(prepared: Prepared) -> dict[str, npt.NDArray[np.str_]]:

@@ -233,8 +233,7 @@ class Prepared:
     @property
     def scaled_privately(self) -> dict[str, int]:
         """Columns whose scale is to be found by a release before the run, and which feature each of them is."""
-        declaration = self.dataset.declaration
-        return {} if declaration is None else declaration.scaled_privately
+        return self.dataset.declaration.scaled_privately
 
     @property
     def world(self) -> World:
@@ -505,7 +504,7 @@ def _check_edges(prepared: Prepared) -> None:
 def _advise(experiment: Experiment, dataset: Dataset) -> None:
     """Warn of numbers that nobody scales, labels that nobody declares, and rows that are all of one class."""
     settings = experiment.dataset.complete()
-    lines = unscaled(settings, None if dataset.declaration is None else dataset.declaration.format)
+    lines = unscaled(settings, dataset.declaration.format)
     if experiment.private:
         counts = experiment.objective.name == "poisson"
         lines += ([] if counts else unlearnable(settings)) + undeclared_labels(settings)

@@ -194,7 +194,7 @@ def rescaled(prepared: Prepared, ranges: Mapping[str, float]) -> Prepared:
         Ranges of a run of the same spec, as its summary has them; none where it found none.
     """
     declaration = prepared.dataset.declaration
-    if not ranges or declaration is None or declaration.columns is None:
+    if not ranges or declaration.columns is None:
         return prepared
     places = [place for name, place in prepared.scaled_privately.items() if name in ranges]
     bounds = np.array([ranges[name] for name in prepared.scaled_privately if name in ranges], np.float32)

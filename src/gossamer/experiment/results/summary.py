@@ -15,8 +15,6 @@ import numpy.typing as npt
 from gossamer.algorithms.plan import Plan, in_common
 from gossamer.algorithms.table import registered_as
 from gossamer.arrays import FloatArray
-from gossamer.data.declaration import Declaration
-from gossamer.data.settings import Layout
 from gossamer.errors import counted
 from gossamer.experiment.preparation.held_out_rows import named_groups, of_one_class
 from gossamer.experiment.preparation.planning import problem_of, proved
@@ -116,7 +114,7 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
     return Card(
         objective=describe(prepared.objective, None if settings.module else name, module, settings.adapters, outputs),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
-        data=dataset.declaration or _declared(prepared),
+        data=dataset.declaration,
         owners=owners or prepared.owners,
         note=note,
         about=prepared.experiment.about,
@@ -145,15 +143,6 @@ def figure_names(prepared: Prepared, shared: bool) -> set[str]:
     if shared or len(prepared.names) == 1:
         return found
     return found & ({"loss", "accuracy", "auroc"} if kinds == 2 else {"loss", "accuracy"})
-
-
-def _declared(prepared: Prepared) -> Declaration:
-    """The declaration of data that came without one."""
-    dataset = prepared.dataset
-    shape: tuple[int, ...] = tuple(dataset.train.features.shape[1:])
-    layout: Layout = "sparse" if dataset.train.sparse else "dense"
-    classes = None if dataset.labels is None else tuple((label,) for label in dataset.labels)
-    return Declaration.of(prepared.experiment.dataset, None, shape, layout, classes)
 
 
 COUNTS = ("updates", "virtual_seconds", "messages", "bytes", "most_releases", "epsilon_so_far")
