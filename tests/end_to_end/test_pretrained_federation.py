@@ -99,7 +99,7 @@ def test_an_organiser_is_told_at_once(content: bytes | None, capsys: pytest.Capt
     assert founded() == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("gossamer: error: objective.pretrained: ")
-    assert ("bias [10] is missing" if content else "cannot be read") in line
+    assert ("expected 'bias' [10]" if content else "cannot be read") in line
     assert not Path("f").exists()
 
 

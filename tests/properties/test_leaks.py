@@ -34,7 +34,7 @@ def test_nothing_leaks_but_noise(name: str) -> None:
     assert found.leak is None, f"{found.neighbours}: {found.leak}"
     assert found.pairs == pairs(name)
     assert found.releases >= found.pairs
-    assert found.largest <= 1 + 1e-5  # what rounding to float32 explains
+    assert found.largest_share_of_sensitivity <= 1 + 1e-5  # what rounding to float32 explains
 
 
 def test_as_many_pairs_as_promised() -> None:

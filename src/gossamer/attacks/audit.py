@@ -81,42 +81,6 @@ LOW_RATES = (0.001, 0.01)
 """False positive rates at which the true positive rate is reported [6]."""
 
 
-@dataclass(frozen=True)
-class Membership:
-    """Figures on how well scores tell members from non-members.
-
-    Attributes
-    ----------
-    members, non_members : int
-        Number of each.
-    auc : float
-        Probability that a random member scores above a random non-member, ties counting half; 0.5 is chance.
-    advantage : float
-        True minus false positive rate [5] at a threshold that is best on one half of the examples, on the other half;
-        in [-1, 1], 0 is chance.
-    true_positive_rates : dict of float to (float or None)
-        Largest rates at no more than the false positive rates that are its keys; None with too few non-members to have
-        such a rate.
-    """
-
-    members: int
-    non_members: int
-    auc: float
-    advantage: float
-    true_positive_rates: dict[float, float | None]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        rates = {f"tpr_at_fpr_{rate:g}": value for rate, value in self.true_positive_rates.items()}
-        return {
-            "members": self.members,
-            "non_members": self.non_members,
-            "auc": self.auc,
-            "advantage": self.advantage,
-            **rates,
-        }
-
-
 def roc(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
     """False and true positive rates of ``score >= t`` for every threshold t, from (0, 0) to (1, 1).
 
@@ -137,7 +101,7 @@ def auc(members: FloatArray, non_members: FloatArray) -> float:
     return float(above / (len(members) * len(non_members)))
 
 
-def membership(members: FloatArray, non_members: FloatArray, generator: np.random.Generator) -> Membership:
+def membership(members: FloatArray, non_members: FloatArray, generator: np.random.Generator) -> dict[str, Any]:
     """Measure how well scores tell members from non-members.
 
     Parameters
@@ -146,8 +110,15 @@ def membership(members: FloatArray, non_members: FloatArray, generator: np.rando
         Scores, larger where an example seems a member: minus its loss. A score that is not a number counts as the
         lowest.
     generator : Generator
-        Deals the examples into the half that chooses the threshold of `Membership.advantage` and the half that is
-        judged.
+        Deals the examples into the half that chooses the threshold of the advantage and the half that is judged.
+
+    Returns
+    -------
+    dict
+        Numbers of both; ``auc``, the probability that a random member scores above a random non-member, ties counting
+        half (0.5 is chance); ``advantage``, the true minus the false positive rate [5] at a threshold that is best on
+        one half of the examples, on the other half, in [-1, 1] (0 is chance); and the largest true positive rates at
+        no more than the false positive rates in their names, None with too few non-members to have such a rate.
 
     Raises
     ------
@@ -159,13 +130,13 @@ def membership(members: FloatArray, non_members: FloatArray, generator: np.rando
     members, non_members = (np.nan_to_num(s, nan=-np.inf) for s in (members, non_members))
     false, true = roc(members, non_members)
     rates = {rate: float(true[false <= rate].max()) if rate * len(non_members) >= 1 else None for rate in LOW_RATES}
-    return Membership(
-        len(members),
-        len(non_members),
-        auc(members, non_members),
-        _advantage(generator.permutation(members), generator.permutation(non_members)),
-        rates,
-    )
+    return {
+        "members": len(members),
+        "non_members": len(non_members),
+        "auc": auc(members, non_members),
+        "advantage": _advantage(generator.permutation(members), generator.permutation(non_members)),
+        **{f"tpr_at_fpr_{rate:g}": value for rate, value in rates.items()},
+    }
 
 
 def _advantage(members: FloatArray, non_members: FloatArray) -> float:

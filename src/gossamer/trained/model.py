@@ -20,7 +20,7 @@ from gossamer.arrays import FloatArray, Floats
 from gossamer.data.array_files import read_arrays
 from gossamer.data.datasets import read_files
 from gossamer.data.declaration import Declaration, in_words
-from gossamer.data.examples import Features, Labels, Split, as_float32, require_finite, with_entries
+from gossamer.data.examples import Features, Labelled, Labels, Split, as_float32, require_finite, with_entries
 from gossamer.data.files import infer_format, read_bytes
 from gossamer.data.settings import TABLES, DatasetSettings, Format
 from gossamer.data.table import NamedRows, table_of
@@ -46,36 +46,9 @@ from gossamer.trained.card import ARRAYS, FILE, Card, read_model, rebuilt
 from gossamer.vectors import unpack
 
 
-@dataclass(frozen=True, eq=False)
-class Read:
-    """Rows as the model gets them.
-
-    Attributes
-    ----------
-    features : ndarray [n, ...] or csr_array [n, features]
-        Scaled.
-    targets : ndarray [n], optional
-        Class numbers or real numbers, where they were asked for.
-    outside : mapping of str to int
-        Number of rows of each column that were outside of its range.
-    beside : mapping of str to ndarray [n] of str
-        Cells of further columns, where they were asked for, and those that name persons, if they are there.
-    """
-
-    features: Features
-    targets: Labels | None = None
-    outside: Mapping[str, int] = field(default_factory=dict)
-    beside: Mapping[str, npt.NDArray[np.str_]] = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return int(self.features.shape[0])
-
-
 def read(
     data: Declaration, rows: Any, targets: Any = None, *, labelled: bool = False, beside: Sequence[str] = ()
-) -> Read:
+) -> Labelled:
     """Read rows for a model.
 
     Parameters
@@ -92,6 +65,12 @@ def read(
     beside : sequence of str
         Further columns whose cells are wanted as they are.
 
+    Returns
+    -------
+    Labelled
+        Features as the model gets them, with class numbers or scaled targets, where they are asked for, and beside
+        what is asked for the cells that name persons, if they are there.
+
     Raises
     ------
     DataError
@@ -99,9 +78,9 @@ def read(
     """
     if labelled and targets is not None:
         found, labels = read(data, rows, beside=beside), _labels(targets)
-        if len(labels) != found.count:
-            raise DataError(f"expected a target for each of {counted(found.count, 'row')}, found {len(labels)}")
-        return replace(found, targets=data.targets(labels))
+        if len(labels) != (rows := found.features.shape[0]):
+            raise DataError(f"expected a target for each of {counted(rows, 'row')}, found {len(labels)}")
+        return replace(found, labels=data.targets(labels))
     if isinstance(rows, str | Path):
         return _of_file(data, Path(rows), labelled, beside)
     if not isinstance(rows, Sequence) and hasattr(rows, "__array__") and not hasattr(rows, "to_dict"):
@@ -125,12 +104,12 @@ def _labels(targets: Any) -> Labels:
     return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.float64)
 
 
-def _of_table(data: Declaration, table: NamedRows, labelled: bool, beside: Sequence[str] = ()) -> Read:
+def _of_table(data: Declaration, table: NamedRows, labelled: bool, beside: Sequence[str] = ()) -> Labelled:
     persons = [data.person] if data.person is not None and data.person in table.names else []
     found = data.read(table, labelled=labelled, beside=[*beside, *persons])
     source = table.source or "the rows"
-    targets = data.targets(found.labels, source, found.places) if labelled else None
-    return Read(data.prepare(found.features, source), targets, found.outside, found.beside)
+    targets = data.targets(found.labels, source, found.places) if labelled else found.labels
+    return replace(found, features=data.prepare(found.features, source), labels=targets)
 
 
 def _table(data: Declaration, rows: Any, labelled: bool) -> NamedRows:
@@ -164,7 +143,7 @@ def _shown(row: Any) -> str:
     return f"{len(row)} cells" if isinstance(row, Sequence | np.ndarray) else type(row).__name__
 
 
-def _of_numbers(data: Declaration, rows: Any, labelled: bool, source: str = "") -> Read:
+def _of_numbers(data: Declaration, rows: Any, labelled: bool, source: str = "") -> Labelled:
     if labelled:
         raise DataError("an evaluation needs the rows' targets: give them as targets, or give a file")
     features: Features
@@ -183,14 +162,14 @@ def _of_numbers(data: Declaration, rows: Any, labelled: bool, source: str = "") 
         raise DataError(f"{where}expected rows [n, ...] of {_size(data)}, found an array {list(features.shape)}")
     before = f"{source}, " if source else ""
     require_finite(features, lambda row, column: f"{before}row {row + 1}, feature {column + 1}")
-    return Read(data.prepare(features, source or "the rows"))
+    return Labelled(data.prepare(features, source or "the rows"), np.zeros(0))
 
 
 def _size(data: Declaration) -> str:
     return f"numbers {list(data.shape)}"
 
 
-def _of_file(data: Declaration, path: Path, labelled: bool, beside: Sequence[str]) -> Read:
+def _of_file(data: Declaration, path: Path, labelled: bool, beside: Sequence[str]) -> Labelled:
     with failing_as(DataError, f"cannot read {str(path)[:80]}: ", "; correct the path"):
         there = path.exists()
     if not there:
@@ -231,7 +210,7 @@ def _wanted(data: Declaration) -> str:
     return f"this model reads rows of {in_words(data.shape)} without names (NPZ, LIBSVM, IDX or pictures)"
 
 
-def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Read:
+def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> Labelled:
     """Examples of a file that has no columns: those to train on, and those to test on where there are some."""
     if form == "npz" and not labelled:
         arrays = read_arrays(path, read_bytes(path))
@@ -245,7 +224,7 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> R
     joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)
     labels = np.concatenate([part.labels for part in parts])
     places = parts[0].places if len(parts) == 1 else None
-    return Read(joined, data.targets(labels, str(path), places) if labelled else None)
+    return Labelled(joined, data.targets(labels, str(path), places) if labelled else labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,11 +333,11 @@ def assessed(
         return found
 
 
-def _persons(data: Declaration, found: Read) -> npt.NDArray[np.str_] | None:
+def _persons(data: Declaration, found: Labelled) -> npt.NDArray[np.str_] | None:
     persons = found.beside.get(data.person or "")
     if persons is not None and (empty := persons == "").any():
         raise DataError(
-            f"row {int(empty.argmax()) + 1} of {found.count}: {data.person!r} names persons, and is empty; fill it in"
+            f"row {int(empty.argmax()) + 1} of {len(persons)}: {data.person!r} names persons, and is empty; fill it in"
         )
     return persons
 
@@ -461,7 +440,7 @@ class Model(Mapping[str, FloatArray]):
         """
         found = read(self.card.data, rows)
         if found.outside:
-            warnings.warn(_clipped(found.outside, found.count), RunWarning, stacklevel=2)
+            warnings.warn(_clipped(found), RunWarning, stacklevel=2)
         return predictions(self.card, self.objective.scores(self.vector, found.features), found.outside)
 
     def evaluate(
@@ -519,10 +498,9 @@ class Model(Mapping[str, FloatArray]):
         check_costs(cost or {})
         columns = [by] if isinstance(by, str) else [*by]
         found = read(self.card.data, rows, targets, labelled=True, beside=columns)
-        assert found.targets is not None
-        scored = self.objective.evaluate(self.vector[None], Split(found.features, found.targets))
+        scored = self.objective.evaluate(self.vector[None], Split(found.features, found.labels))
         scores = self.objective.scores(self.vector, found.features)
-        sample = sample_of(self.card, scores, found.targets, _persons(self.card.data, found))
+        sample = sample_of(self.card, scores, found.labels, _persons(self.card.data, found))
         more: dict[str, Any] = {}
         if cost is not None:
             more["cost"] = sample.cheapest(cost)
@@ -531,9 +509,9 @@ class Model(Mapping[str, FloatArray]):
         if columns:
             more["groups"] = {name: sample.grouped(found.beside[name], name, threshold, least) for name in columns}
         # What is wrong with the call is said before, and alone.
-        for line in ([_clipped(found.outside, found.count)] if found.outside else []) + warnings_of(assessed):
+        for line in ([_clipped(found)] if found.outside else []) + warnings_of(assessed):
             warnings.warn(line, RunWarning, stacklevel=2)
-        return {"rows": found.count, "loss": float(scored.loss[0]), **assessed, **more}
+        return {"rows": len(found.labels), "loss": float(scored.loss[0]), **assessed, **more}
 
     def export(self, to: str, out: str | Path = ".", *, overwrite: bool = False) -> Path:
         """Write the model for another program, with all that is done to raw numbers in it.
@@ -645,15 +623,12 @@ def _path(place: Any, what: str) -> Path:
     return Path(place)
 
 
-def _clipped(outside: Mapping[str, int], rows: int) -> str:
-    columns = listed([f"{name} ({number:,})" for name, number in outside.items()])
+def _clipped(found: Labelled) -> str:
+    rows, columns = found.features.shape[0], listed([f"{name} ({number:,})" for name, number in found.outside.items()])
     return (
         "values outside of their column's range were taken for its end, in so many of "
         f"{counted(rows, 'row', form=',')}: {columns}; a model knows nothing beyond"
     )
-
-
-"""Most columns that a warning lists."""
 
 
 def load_model(place: str | Path, module: Any = None) -> Model:

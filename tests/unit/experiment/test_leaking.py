@@ -27,7 +27,7 @@ GOSSIP: dict[str, Any] = {
 
 def held(found: LeakAudit) -> None:
     assert found.leak is None, f"{found.neighbours}: {found.leak}"
-    assert 0 < found.differing <= found.releases
+    assert 0 < found.differing_releases <= found.releases
 
 
 def of_arrays(x: Any, **sections: Any) -> Prepared:

@@ -101,5 +101,4 @@ def test_a_model_of_drawn_data_reads_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(read(drawn, tmp_path / "a.npz").features), [[0.5, 2.0]])
     np.savez(tmp_path / "b.npz", features=[[0.5, 2.0]], targets=[3.0])
     found = read(drawn, tmp_path / "b.npz", labelled=True)
-    assert found.targets is not None
-    assert found.targets.tolist() == [3.0]
+    assert found.labels.tolist() == [3.0]

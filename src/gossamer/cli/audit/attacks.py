@@ -158,15 +158,17 @@ def _report(found: LeakAudit, *, noisy: bool) -> str:
     rows = [
         ("pairs of neighbouring data sets", f"{found.pairs:,}"),
         ("releases compared", f"{found.releases:,}"),
-        ("of these, with a row that differs", f"{found.differing:,}"),
-        ("largest distance, of the sensitivity", f"{found.largest:.4f}"),
+        ("of these, with a row that differs", f"{found.differing_releases:,}"),
+        ("largest distance, of the sensitivity", f"{found.largest_share_of_sensitivity:.4f}"),
         ("differences outside of data sides", "0" if found.leak is None else "1, and it ended there"),
     ]
     if found.leak is None:
         told = "noise told the two data sets of a pair apart."
         if not noisy:
             told = "releases told the two data sets of a pair apart, and they have no noise."
-        unseen = "" if found.differing else "\nNo release was of a row that differs: raise --pairs or --updates."
+        unseen = (
+            "" if found.differing_releases else "\nNo release was of a row that differs: raise --pairs or --updates."
+        )
         return f"{table(rows)}\n\nNothing but {told}{unseen}"
     row = f" ({found.neighbours} in the place of a row)" if found.neighbours else ""
     return f"{table(rows)}\n\nLeak in pair {found.pairs}{row}: {found.leak}"

@@ -122,7 +122,7 @@ def _audit_membership(path: Path) -> MembershipAudit:
     )
     found = membership(-members, -non_members, stream(seed, "halves"))
     bound, why = (None, _NO_BOUND) if one_run is None else (one_run["epsilon_lower_bound"], one_run["method"])
-    audit = {**found.as_dict(), "epsilon_lower_bound": bound, "how": why}
+    audit = {**found, "epsilon_lower_bound": bound, "how": why}
     publish(summary, "membership", audit, ResultsFolder(path, overwrite=True))
     return MembershipAudit(audit, summary, members, non_members)
 

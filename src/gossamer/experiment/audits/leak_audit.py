@@ -15,7 +15,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,34 +62,26 @@ class LeakAudit:
         Pairs of data sets that were run.
     releases : int
         Releases that were held against those of the first run.
-    differing : int
+    differing_releases : int
         Those of them that differ before what is replaced: others hold nothing of the rows that do.
-    largest : float
+    largest_share_of_sensitivity : float
         The largest distance of two, as a share of the declared sensitivity; more than 1 only by rounding, or in a leak.
     leak : str or None
         The first difference that was found, and where; None where there is none.
-    neighbours : str
+    neighbours : str or None
         Words on what differed in that pair.
     """
 
     pairs: int
     releases: int
-    differing: int
-    largest: float
+    differing_releases: int
+    largest_share_of_sensitivity: float
     leak: str | None = None
-    neighbours: str = ""
+    neighbours: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            "pairs": self.pairs,
-            "releases": self.releases,
-            "differing_releases": self.differing,
-            "largest_share_of_sensitivity": self.largest,
-            "divergences": int(self.leak is not None),
-            "leak": self.leak,
-            "neighbours": self.neighbours or None,
-        }
+        return {**asdict(self), "divergences": int(self.leak is not None)}
 
 
 def audit_leak(
@@ -150,7 +142,7 @@ class _Audit:
                     progress(done)
                 pair = None
         except Leak as leak:
-            what = "" if pair is None else pair.what
+            what = None if pair is None else pair.what
             return LeakAudit(max(done, 1), self._releases, self._differing, self._largest, str(leak), what)
         return LeakAudit(done, self._releases, self._differing, self._largest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from gossamer.arrays import FloatArray, Floats, IntArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
-from gossamer.errors import DataError, ModelError, RunWarning, SpecError, counted, did_you_mean
+from gossamer.errors import DataError, ModelError, RunWarning, SpecError, did_you_mean, listed
 from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
 from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.objectives.class_weights import shares_of, weights_of
@@ -461,29 +461,17 @@ def read_pretrained(
     except (SafetensorError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise _wrong(path, f"is no safetensors file ({reason}); save the model's state_dict as one") from None
-    if differing := _differences(arrays, parts):
-        more = f", and {counted(len(differing) - _NAMED, 'more difference')}" if len(differing) > _NAMED else ""
-        raise _wrong(path, f"is of another model: {'; '.join(differing[:_NAMED])}{more}")
+    wanted = {f"{part.name!r} {list(part.shape)}" for part in parts}
+    kinds = {name: "" if array.dtype.kind == "f" else f" of {array.dtype}" for name, array in arrays.items()}
+    found = {f"{name!r} {list(array.shape)}{kinds[name]}" for name, array in arrays.items()}
+    if wanted != found:
+        lacking, other = (listed(sorted(some))[:300] or "nothing" for some in (wanted - found, found - wanted))
+        raise _wrong(path, f"is of another model: expected {lacking}, found {other} in the place; give one of this")
     with np.errstate(over="ignore"):
         vector = Public(pack(arrays, parts, dtype))
     if not vector.is_within():
         raise _wrong(path, f"has numbers that are not finite, or too large for {np.dtype(dtype)}; give a sound model")
     return vector, known
-
-
-def _differences(arrays: Mapping[str, npt.NDArray[Any]], parts: Sequence[Part]) -> list[str]:
-    """Differences of a file's arrays from a model's parts."""
-    found = []
-    for part in parts:
-        array = arrays.get(part.name)
-        if array is None:
-            found.append(f"{part.name} {list(part.shape)} is missing")
-        elif array.shape != part.shape:
-            found.append(f"{part.name} is {list(array.shape)}, expected {list(part.shape)}")
-        elif array.dtype.kind != "f":
-            found.append(f"{part.name} holds {array.dtype}, expected floating-point numbers")
-    known = {part.name for part in parts}
-    return found + [f"{name[:80]!r} is not in the objective" for name in sorted(arrays.keys() - known)]
 
 
 def _wrong(path: Path | None, what: str) -> SpecError:

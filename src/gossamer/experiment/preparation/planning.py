@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -317,25 +316,22 @@ def _without_data(
 
 
 class _Ahead(Observer):
-    """Says once, of a schedule that takes long to look ahead at, how long that may be."""
+    """Says once of a schedule that it takes long to look ahead at."""
 
     def __init__(self, simulator: Simulator, stop: StopSettings) -> None:
-        self._simulator, self._stop, self._told, self._began = simulator, stop, False, time.monotonic()
+        self._simulator, self._most, self._told = simulator, stop.updates, False
 
     def after(self) -> None:
         made = self._simulator.counters.updates
-        if self._told or made < _LONG:
-            return
-        self._told, of = True, ""
-        if (most := self._stop.updates) is not None:
-            minutes = (time.monotonic() - self._began) / 60 * (most / made - 1)
-            of = f" of {most:,}" + (f", about {minutes:.0f} minutes to go" if minutes > 1 else "")
-        warnings.warn(
-            f"the schedule that stop fixes is looked ahead at, and is long: {made:,} updates{of}; "
-            "algorithm.updates_per_node or stop.epochs in its place need no such look",
-            RunWarning,
-            stacklevel=2,
-        )
+        if not self._told and made >= _LONG:
+            self._told = True
+            of = "" if self._most is None else f" of {self._most:,}"
+            warnings.warn(
+                f"the schedule that stop fixes is looked ahead at, and is long: {made:,} updates{of}; "
+                "algorithm.updates_per_node or stop.epochs in its place need no such look",
+                RunWarning,
+                stacklevel=2,
+            )
 
 
 def _check_nodes(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> None:
