@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
@@ -30,7 +30,7 @@ from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.tasks import TrainingQuery
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
-from gossamer.section import Composite, Kind, Registered, Section, bare, used
+from gossamer.section import Kind, Registered, Section, bare, used
 from gossamer.topology.topologies import KIND as TOPOLOGIES
 from gossamer.trained.about import AboutSettings
 
@@ -291,7 +291,11 @@ class PersonalisationSettings(Section):
         return TrainingQuery(self.steps, self.batch_size, self.learning_rate, self.momentum, self.proximal)
 
 
-class Experiment(Composite, Spec):
+Plain: TypeAlias = str | Path | Mapping[str, Any]
+"""What may stand for a section: its name, or its keys as plain data."""
+
+
+class Experiment(Section, Spec):
     """A whole experiment; every section has a default.
 
     Examples
@@ -320,6 +324,29 @@ class Experiment(Composite, Spec):
     personalisation: PersonalisationSettings | None = None
     about: AboutSettings | None = None
     seed: int = Field(default=0, ge=0)
+
+    if TYPE_CHECKING:  # the types of fields are those of what is read, and more may be given
+
+        def __init__(
+            self,
+            *,
+            dataset: DatasetSettings | Plain = ...,
+            partition: PartitionSettings | Plain = ...,
+            objective: ObjectiveSettings | Plain = ...,
+            algorithm: AlgorithmSettings | Section | Plain = ...,
+            privacy: PrivacySettings | Plain = ...,
+            budget: Budget | Mapping[str, Any] | None = ...,
+            speeds: SpeedSettings | Plain = ...,
+            links: LinkSettings | Mapping[str, Any] = ...,
+            faults: FaultSettings | Mapping[str, Any] = ...,
+            stop: StopSettings | Mapping[str, Any] = ...,
+            evaluation: EvaluationSettings | Plain | bool = ...,
+            compute: ComputeSettings | Mapping[str, Any] = ...,
+            deployment: DeploymentSettings | Mapping[str, Any] = ...,
+            personalisation: PersonalisationSettings | Mapping[str, Any] | None = ...,
+            about: AboutSettings | Mapping[str, Any] | None = ...,
+            seed: int = ...,
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod
