@@ -178,3 +178,38 @@ def test_hooks_of_layers_are_gone_into() -> None:
     module = Block()
     module.qkv.register_forward_hook(lambda _layer, _inputs, output: output - output.mean(0))
     assert graph_of(module, SEQUENCE) is module
+
+
+class Changed(Block):
+    """Parts that are written over, one after the other, which torch permits of choices and not of what is unbound."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = self.norm(x).view(*x.shape[:2], 2, 3).permute(2, 0, 1, 3).clone()
+        first, second = whole[0], whole[1]
+        first.mul_(2)
+        return self.out(self.qkv(torch.cat([first + second, second], 2)).view(*x.shape[:2], 3, 6).sum((1, 2)))
+
+
+def test_parts_that_are_taken_together_are_one_call_of_torch() -> None:
+    """A choice each makes an array as large as the whole on the way back."""
+    graph = graph_of(Block(), SEQUENCE)
+    assert isinstance(graph, ExampleWise)
+    assert [node.target for node in graph.graph.nodes].count("unbind") == 1
+    x = torch.randn(3, *SEQUENCE)
+    nodes, seen = [graph(x).grad_fn], []
+    while nodes:
+        node = nodes.pop()
+        seen.append(node.name())
+        nodes += [each for each, _ in node.next_functions if each is not None]
+    assert "SelectBackward0" not in seen
+
+
+def test_parts_that_are_changed_have_the_gradients_of_single_examples() -> None:
+    generator = np.random.default_rng(0)
+    data = Split(generator.standard_normal((9, *SEQUENCE)).astype(np.float32), generator.integers(0, 3, 9))
+    module = Changed().double()
+    torch_module = TorchModule(module)
+    model = torch_module.initial(generator)
+    found = torch_module.clipped_gradients(model[None], data, [np.arange(9)], 0.1)
+    expected = clipped_sum(module, model, data.features, data.targets, 0.1).total
+    assert np.allclose(found.sums[0], expected, rtol=1e-10, atol=1e-12)

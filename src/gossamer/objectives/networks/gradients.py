@@ -34,7 +34,7 @@ from gossamer.arrays import IndexArray
 from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.networks.graphs import ExampleWise, example_wise
-from gossamer.objectives.networks.layers import RULES, Joined, LayerCall
+from gossamer.objectives.networks.layers import RULES, Joined, LayerCall, clip_factors
 from gossamer.objectives.networks.network import Network, scores_of
 from gossamer.objectives.objective import check_classes
 from gossamer.threads import Item, Result
@@ -95,7 +95,7 @@ class BatchPass:
         self._root = torch.zeros((), requires_grad=True, device=some.device)
         self._taps: list[tuple[str, Tensor, Any, tuple[Tensor, Tensor] | None]] = []
         for name, layer in trainable_layers(network.module).items():
-            layer.register_forward_hook(partial(self._tap, name))
+            layer.forward = partial(self._tap, name, layer.forward)  # hooks take longer
         self._model, named = some.new_empty(network.size), dict(network.module.named_parameters())
         for name, values in network.parameters(self._model).items():
             named[name].requires_grad_(False).data = values
@@ -118,12 +118,14 @@ class BatchPass:
         for name in reversed(calls):
             use(name, calls[name])
 
-    def _tap(self, name: str, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def _tap(self, name: str, forward: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+        output = forward(inputs)
         statistics = _statistics(output)
         if not output.requires_grad:  # nothing before it has parameters
             output.add_(self._root)
         # An edge stays that of this output, if code changes the array in place afterwards.
-        self._taps.append((name, inputs[0].detach(), get_gradient_edge(output), statistics))
+        self._taps.append((name, inputs.detach(), get_gradient_edge(output), statistics))
+        return output
 
 
 def _statistics(output: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -355,22 +357,19 @@ class LayerGradients:
 
     def __call__(self, models: Tensor, batch: PaddedBatch, clips: Tensor) -> GradientSums:
         """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
-        (model,), (features,), (targets,), clip = models, batch.features, batch.targets, float(clips)
+        model, features, targets, clip = models[0], batch.features[0], batch.targets[0], float(clips)
         if self._sees_batches and not self._steady and clip == np.inf:
             total = self._unclipped(model, features, targets)
             if total.isfinite().all():  # so every gradient in it was
                 none = torch.zeros(1, dtype=torch.int64)
                 return GradientSums(total[None], none, none + len(targets))
         found = self.per_example(model, features, targets)
-        with np.errstate(all="ignore"):
-            norms = np.sqrt(found.square_norms.numpy())
-            weights = np.minimum(1 / norms * clip, 1).astype(model.numpy().dtype)  # of a norm of 0 as well
-            weights[weights < np.finfo(weights.dtype).tiny] = 0  # see `clip_weights`
-        sound = np.isfinite(norms)
-        if (self._steady and len(targets) == 1) or sound.all():
-            summed = np.where(sound.all(), found.weighted_sum(weights), 0)
-            counts = np.array([[(~sound).sum()], [(sound & (norms <= clip)).sum()]])
-            return GradientSums(torch.from_numpy(summed[None]), *torch.from_numpy(counts))
+        weights = np.empty(len(targets), model.numpy().dtype)
+        unsound, within = clip_factors(found.square_norms.numpy(), clip, np.finfo(weights.dtype).tiny, weights)
+        if not unsound or (self._steady and len(targets) == 1):
+            summed = np.where(unsound, 0, found.weighted_sum(weights))
+            return GradientSums(*map(torch.from_numpy, (summed[None], *np.array([[unsound], [within]]))))
+        sound = np.isfinite(found.square_norms.numpy())
         # Rare: these overflow or are not finite, which the exact way tells apart.
         apart = [batch_of(features[n : n + 1], targets[n : n + 1]) for n in np.flatnonzero(~sound)]
         parts = [self._exact(models, one, clips) for one in apart]
@@ -399,7 +398,7 @@ class LayerGradients:
 
         if not self._sees_batches:  # but batches of one example
             features, targets = features[:, None], targets[:, None]
-        with torch.no_grad():
+        with torch.no_grad(), np.errstate(all="ignore"):  # what is not finite is seen in the norms
             self._run(model, features, targets, use)
         return joined
 

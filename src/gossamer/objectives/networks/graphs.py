@@ -396,8 +396,9 @@ def example_wise(module: nn.Module, shape: tuple[int, ...], is_known: Callable[[
     try:
         graph = _Tracer(is_known).trace(module)
         found = ExampleWise(module, graph)
-        for count in _BATCHES:
+        for count in (_BATCHES[0], *_BATCHES):  # the first before arrays are taken apart
             _Walk(found, count).run(torch.zeros((count, *shape), dtype=next(module.parameters()).dtype))
+            _take_apart(found)
     except Exception:  # user's code, met with stand-ins for arrays: anything may happen, and it is computed otherwise
         return None
     own = [name for name, _ in module.named_parameters()]
@@ -412,6 +413,21 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a layer stays whole; code of one's own, and what is called with hooks, is gone into."""
         return self._is_known(m) and not list(m.children())
+
+
+def _take_apart(module: fx.GraphModule) -> None:
+    """Take all of an array at once where each part is chosen, as ``q, k, v = array`` is written down.
+
+    The way back of a choice is an array as large as the whole, for each of them.
+    """
+    for node in [*module.graph.nodes]:
+        chosen = [user.args[1] if user.target is operator.getitem else None for user in node.users]
+        if len(chosen) > 1 and chosen == [*range(node.meta.get("length", 0))]:
+            with module.graph.inserting_after(node):
+                parts = module.graph.call_method("unbind", (node,))
+            for user in [each for each in node.users if each is not parts]:
+                user.replace_input_with(node, parts)
+    module.recompile()
 
 
 class _Walk(fx.Interpreter):
@@ -433,6 +449,7 @@ class _Walk(fx.Interpreter):
         with torch.no_grad():
             value = super().run_node(n)
         self._states[n] = self._state(n, value)
+        n.meta["length"] = len(value) if isinstance(value, Tensor) and value.ndim else 0
         return value
 
     def _state(self, node: fx.Node, value: Any) -> State:

@@ -66,6 +66,26 @@ def _add_weighted(rows: FloatArray, weights: FloatArray, total: FloatArray) -> N
             total[j] += weights[n] * rows[n, j]
 
 
+@compiled()
+def clip_factors(squares: FloatArray, clip: float, tiny: float, weights: FloatArray) -> tuple[int, int]:
+    """Write factors that bring norms to a clip at most, as `gradients.clip_weights`, and count norms.
+
+    Returns
+    -------
+    tuple of int
+        Number of norms that are not finite, and of those that are and within the clip.
+    """
+    unsound = within = 0
+    for n in range(len(squares)):
+        norm = np.sqrt(squares[n])
+        unsound += not np.isfinite(norm)
+        within += np.isfinite(norm) and norm <= clip
+        weights[n] = min(1 / norm * clip, 1.0)  # of a norm of 0 as well
+        if weights[n] < tiny:
+            weights[n] = 0
+    return unsound, within
+
+
 @dataclass(frozen=True)
 class StoredGradients:
     """Per-example gradients as numbers, [examples, *shape]."""
@@ -142,12 +162,12 @@ class Joined:
 
     def weighted_sum(self, weights: FloatArray) -> FloatArray:
         """``sum_n weights[n] gradient_n`` as a flat vector, [size]; zero for what was not taken."""
-        parts = {name: np.zeros(size, weights.dtype) for name, size in self._sizes.items()}
-        for name in (
-            parts.keys() & self._found.keys()
-        ):  # a weight that layers share has one name here, and several there
-            self._found[name].add_weighted(weights, parts[name])
-        return np.concatenate(list(parts.values()))
+        total, start = np.zeros(sum(self._sizes.values()), weights.dtype), 0
+        for name, size in self._sizes.items():
+            if name in self._found:  # a weight that layers share has one name here, and several there
+                self._found[name].add_weighted(weights, total[start : start + size])
+            start += size
+        return total
 
 
 _FORMED = 2**12
@@ -164,8 +184,19 @@ def _linear(layer: nn.Linear, calls: Sequence[LayerCall]) -> dict[str, PerExampl
     if is_factored(a.shape[1], layer.in_features, layer.out_features):
         weight: PerExample = Factored(a[:, None], g[:, None])
     else:  # of one position entry by entry: a product of matrices that small costs its call
-        weight = StoredGradients(torch.bmm(g.mT, a) if a.shape[1] > 1 else g.mT * a)
+        weight = StoredGradients(_product(g.mT, a) if a.shape[1] > 1 else g.mT * a)
     return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": StoredGradients(g.sum(1))}
+
+
+_ONE_THREAD = 2**18
+"""Products of numbers in a matrix product that OpenBLAS never shares among threads."""
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Products of matrices, small ones by NumPy's BLAS: torch's takes a half longer for them."""
+    if left.is_cpu and left.shape[-2] * right.shape[-2:].numel() <= _ONE_THREAD:
+        return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
+    return left @ right
 
 
 def _behind(arrays: Iterable[Tensor], dim: int = 1) -> Tensor:
@@ -204,7 +235,7 @@ def _convolution(layer: Convolution, calls: Sequence[LayerCall], products: bool 
             _behind((_grouped(layer, call).mT for call in calls), 2),
         )
     elif products or _by_patches(layer):
-        weight = _total(_grouped(layer, call) @ _patches(layer, call).mT for call in calls)
+        weight = _total(_product(_grouped(layer, call), _patches(layer, call).mT) for call in calls)
     else:
         weight = _total(_weight_gradients(layer, call) for call in calls)
     return {"weight": weight, "bias": _total(_over_positions(call.gradients) for call in calls)}

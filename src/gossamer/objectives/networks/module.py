@@ -337,7 +337,7 @@ class TorchModule(objective.Objective):
         flushed = self._steady and float(clips.min(initial=np.inf)) >= _LEAST_CLIP
 
         def compute(piece: gradients.Piece) -> objective.Gradients:
-            some, limits = torch.from_numpy(models[piece.nodes]).clone(), torch.tensor(clips[piece.nodes])
+            some, limits = torch.from_numpy(models[piece.nodes]).clone(), torch.from_numpy(clips[piece.nodes])
             with plan.methods.lend() as method, gradients.without_subnormals(flushed):
                 try:
                     index, present = gradients.padded(piece.indices)
