@@ -73,7 +73,7 @@ CASES = {
     "gossip-cnn": Case(
         "cnn_mapa",
         GOSSIP | {"learning_rate": 4.0, "updates_per_node": 50},
-        clipping(0.05),
+        clipping(0.02),
         (clipping(0.02), clipping(0.05)),
     ),
     "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 16}, TRIMMED),
@@ -82,6 +82,7 @@ CASES = {
         "cnn_mapa", GRAPH | {"agents_sampled": 25, "step_size": 1.0, "rounds": 30}, TRIMMED, liars=SERVERS
     ),
 }
+LOCAL = {"local": "gossip", "local-cnn": "gossip-cnn"}
 RADII = (0.01, 0.04, 0.12, 0.4, 1.2, 4.0)
 """Radii of gossip with softmax, for which sign flips and drifts are run."""
 RECORDS = Path(__file__).with_suffix(".jsonl")
@@ -107,9 +108,10 @@ def runs(name: str) -> tuple[Case, list[tuple[str | None, Any]]]:
     """A case, and attack and rule of each of its runs for one seed: those that say most come first."""
     if name == "radii":
         return CASES["gossip"], [(a, clipping(r)) for r in RADII for a in (None, "sign_flip", "drift")]
-    if name == "local":
-        keys = {key: value for key, value in SOFTMAX.items() if key != "topology"}
-        return Case("softmax", keys | {"name": "local"}), [(None, None)]
+    if name in LOCAL:
+        case = CASES[LOCAL[name]]
+        keys = {key: value for key, value in case.algorithm.items() if key != "topology"}
+        return Case(case.objective, keys | {"name": "local"}), [(None, None)]
     case = CASES[name.removeprefix("tune-")]
     if name.startswith("tune-"):
         return case, [(a, rule) for rule in (None, *case.tried) for a in ("sign_flip", "drift", None)]
@@ -124,10 +126,11 @@ def recorded() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RECORDS.read_text().splitlines()]
 
 
-def made(name: str, seeds: range, until: float) -> Iterator[dict[str, Any]]:
+def made(name: str, seeds: range, until: float, few: bool) -> Iterator[dict[str, Any]]:
     done = {key(record) for record in recorded()}
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     case, wanted = runs(name)
+    wanted = wanted[: 1 + len(case.attacks)] if few else wanted
     for seed in seeds:
         for attack, rule in wanted:
             record = {"case": name, "attack": attack, "rule": rule, "seed": seed}
@@ -174,16 +177,17 @@ WORDS = {"sign_flip": "sign flip", "scaled": "scaled by 10", "drift": "drift", "
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("case", choices=[*CASES, *(f"tune-{name}" for name in CASES), "radii", "local", "table"])
+    parser.add_argument("case", choices=[*CASES, *(f"tune-{name}" for name in CASES), "radii", *LOCAL, "table"])
     parser.add_argument("--seeds", default="0-4")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no run after so many")
+    parser.add_argument("--few", action="store_true", help="only what the cost follows from: no liars, and the rule")
     options = parser.parse_args()
     if options.case == "table":
         return table()
     warnings.simplefilter("ignore", RunWarning)
     first, _, last = options.seeds.partition("-")
     until = time.monotonic() + 60 * options.minutes
-    for record in made(options.case, range(int(first), int(last or first) + 1), until):
+    for record in made(options.case, range(int(first), int(last or first) + 1), until, options.few):
         with RECORDS.open("a") as file:
             file.write(json.dumps(record) + "\n")
         print(json.dumps(record), flush=True)

@@ -8,26 +8,19 @@ import pytest
 
 pytest.importorskip("s3fs", reason="needs the extra s3")
 
+from tests.reference.bucket_server import served
+
 from gossamer.protocol.transports import BrokerUnreachable, TransportSettings
 from gossamer.runtimes.object_store.transport import StoreTransport
 
 botocore = pytest.importorskip("botocore.session")
-moto = pytest.importorskip("moto.server", reason='needs an S3 server to test with: pip install "moto[server]"')
 
 SOON = 20.0
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server = moto.ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {"ACCESS_KEY_ID": "of us", "SECRET_ACCESS_KEY": "of us", "DEFAULT_REGION": "us-east-1"}
-    for key, value in {**settings, "ENDPOINT_URL": f"http://{host}:{port}"}.items():
-        monkeypatch.setenv(f"AWS_{key}", value)
-    botocore.get_session().create_client("s3").create_bucket(Bucket="ours")
-    yield "s3://ours/runs"
-    server.stop()
+    yield from served(monkeypatch)
 
 
 def test_there_and_back(bucket: str) -> None:

@@ -41,14 +41,14 @@ class Run:
         return nodes
 
 
-def deployed(experiment: Experiment, folder: Path, store: str | None = None) -> Run:
+def deployed(experiment: Experiment, folder: Path, store: str | None = None, options: tuple[str, ...] = QUICK) -> Run:
     """A process for each party, over a broker of its own, or the store at a URL; what they did, when all have ended."""
     with EmbeddedBroker() if store is None else nullcontext() as broker:
         url = str(store) if broker is None else broker.url
         federation = LocalFederation.found(experiment, folder, url)
         with parties(federation) as there:
             keep_history(there)
-            more = {party: (*QUICK, "--trace", str(folder / party / "trace.bin")) for party in there.names}
+            more = {party: (*options, "--trace", str(folder / party / "trace.bin")) for party in there.names}
             found = federation.run(lambda line: None, more=more)
             lives = {} if found.failed else check_lives(there, {})
         named = there.agreed(there.names[0]).invitation.run
