@@ -166,17 +166,14 @@ def test_membership(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = json.loads((results / "summary.json").read_text())
     found = document(capsys, "membership", results)
     after = json.loads((results / "summary.json").read_text())
-    figure = found.pop("figure")
     assert after["privacy"].pop("audits") == {"membership": found}
     assert after == before
-    assert Path(figure).exists()
     assert (found["members"], found["non_members"]) == (1442, 355)
     assert 0.4 < found["auc"] < 0.6  # five noisy updates of a linear model
     assert found["epsilon_lower_bound"] is None
     assert "not independent runs" in found["how"]
-    assert main(["attack", "membership", str(results), "--out", "elsewhere"]) == 0
+    assert main(["attack", "membership", str(results)]) == 0
     assert "lower bound of epsilon" in capsys.readouterr().out
-    assert Path("elsewhere/membership.png").exists()
 
 
 def test_membership_of_a_model_that_knows_its_examples_by_heart(

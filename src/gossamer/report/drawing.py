@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.arrays import FloatArray, Floats
+from gossamer.arrays import FloatArray
 from gossamer.errors import DataError
 from gossamer.extras import require
 from gossamer.files import in_bytes, replaced, to_csv, words_beside, write_own
@@ -231,50 +231,7 @@ class PageSection:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Figures of attacks as PNG: grids of small pictures, a labelled row under another, and histograms.
-
-_BINS = 40
-
-
-def write_histograms(path: Path, groups: dict[str, FloatArray], label: str) -> None:
-    """Draw a histogram of each group over common bins, even in the logarithm, as shares of the group.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    groups : dict of str to ndarray
-        Values by name; those that are not finite are left out, and 0 counts as the least positive one.
-    label : str
-        Label of the horizontal axis.
-
-    Raises
-    ------
-    DataError
-        If matplotlib is not installed.
-    """
-    figure_class = needed("matplotlib.figure", "figures", "a histogram").Figure
-    finite = {name: np.asarray(values)[np.isfinite(values)] for name, values in groups.items()}
-    bins = _bins(np.concatenate(list(finite.values())))
-    figure = figure_class(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    for name, values in finite.items():
-        shown = np.clip(values, bins[0], bins[-1])
-        weights = np.full(len(shown), 1 / max(len(shown), 1))
-        axes.hist(shown, bins=bins, weights=weights, alpha=0.5, label=f"{name} ({len(groups[name])})")
-    axes.set_xscale("log")
-    axes.set_xlabel(label)
-    axes.set_ylabel("share")
-    axes.legend(frameon=False)
-    with replaced(path) as file:
-        figure.savefig(file, dpi=120, format="png")
-
-
-def _bins(values: FloatArray) -> Floats:
-    values = values[values > 0]
-    high = float(values.max(initial=0.0)) or 1.0
-    low = max(float(values.min(initial=high)), high * 1e-6) if len(values) else 0.1
-    return np.geomspace(low, high if high > low else 2 * low, _BINS + 1)
+# Pictures of attacks as PNG: grids of small ones, a labelled row under another.
 
 
 def stretched(picture: FloatArray, low: float | None = None, high: float | None = None) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Grids of pictures and histograms."""
+"""Grids of pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.report.drawing import stretched, write_grid, write_histograms
+from gossamer.report.drawing import stretched, write_grid
 
 PIL = pytest.importorskip("PIL.Image", reason="needs gossamer-fl[images]")
 pytest.importorskip("matplotlib", reason="needs gossamer-fl[figures]")
@@ -46,11 +46,3 @@ def test_colours(tmp_path: Path) -> None:
     with PIL.open(tmp_path / "grid.png") as file:
         found = np.asarray(file)
     assert found[50, 100].tolist() == [255, 0, 0, 255]
-
-
-@pytest.mark.some(3)
-@pytest.mark.parametrize("values", [[0.1, 2.0, 30.0, np.inf], [0.0, 0.0], [1.0, 1.0]])
-def test_histograms_are_drawn(values: list[float], tmp_path: Path) -> None:
-    write_histograms(tmp_path / "h.png", {"a": np.array(values), "b": np.ones(3)}, "loss")
-    with PIL.open(tmp_path / "h.png") as picture:
-        assert picture.size[0] > 500

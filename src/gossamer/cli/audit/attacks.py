@@ -10,14 +10,14 @@ from typing import Any
 from gossamer.cli.commands import naming, read_experiment, same_options, settings_of
 from gossamer.cli.logs import progress
 from gossamer.cli.printing import answered, epsilon, patience, say, table, wrapped
-from gossamer.errors import CallerError, DataError, counted, failing_as
-from gossamer.experiment.audits.canary_audit import MembershipAudit, audit_membership, audit_run
+from gossamer.errors import CallerError, counted, failing_as
+from gossamer.experiment.audits.canary_audit import audit_membership, audit_run
 from gossamer.experiment.audits.inversion_audit import Inversion, invert
 from gossamer.experiment.audits.leak_audit import LeakAudit, audit_leak
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.folder_names import default_folder
 from gossamer.files import make_own_folder, to_json, write_own
-from gossamer.report.drawing import stretched, write_grid, write_histograms
+from gossamer.report.drawing import stretched, write_grid
 
 
 def made_folder(path: Path) -> Path:
@@ -73,9 +73,7 @@ def _draw(found: Inversion, path: Path) -> Path | None:
 def membership_command(options: argparse.Namespace) -> int:
     """Say how well losses tell members from others, and write it beside the guarantee."""
 
-    found = audit_membership(options.results)
-    figure = _draw_losses(found, made_folder(options.out or options.results) / "membership.png")
-    audit = found.audit
+    audit = audit_membership(options.results)
     rows = [
         ("AUC (chance: 0.5)", _figure(audit["auc"])),
         ("advantage (chance: 0)", _figure(audit["advantage"])),
@@ -84,23 +82,12 @@ def membership_command(options: argparse.Namespace) -> int:
         ("lower bound of epsilon", _figure(audit["epsilon_lower_bound"])),
     ]
     who = f"{counted(audit['members'], 'member')} and {counted(audit['non_members'], 'other')} at the run's model"
-    how, where = wrapped(f"On the bound: {audit['how']}"), f"Figure: {figure}" if figure else ""
-    text = f"{who}\n\n{table(rows)}\n\n{how}\n{where}"
-    return answered(options, {**audit, "figure": None if figure is None else str(figure)}, text)
+    how = wrapped(f"On the bound: {audit['how']}")
+    return answered(options, audit, f"{who}\n\n{table(rows)}\n\n{how}")
 
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _draw_losses(found: MembershipAudit, path: Path) -> Path | None:
-
-    try:
-        write_histograms(path, {"training examples": found.members, "test examples": found.non_members}, "loss")
-    except DataError as error:
-        say(f"no figure: {error}")
-        return None
-    return path
 
 
 def audit_command(options: argparse.Namespace) -> int:

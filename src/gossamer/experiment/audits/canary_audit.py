@@ -63,33 +63,18 @@ _NO_BOUND = (
 )
 
 
-@dataclass(frozen=True)
-class MembershipAudit:
-    """Findings of membership inference in a results folder.
-
-    Attributes
-    ----------
-    audit : dict
-        Findings as in ``summary.json`` under ``privacy.audits.membership``.
-    summary : dict
-        All of it.
-    members, non_members : ndarray
-        Losses at the run's model, of training and of test examples.
-    """
-
-    audit: dict[str, Any]
-    summary: dict[str, Any]
-    members: Floats
-    non_members: Floats
-
-
-def audit_membership(path: str | Path) -> MembershipAudit:
+def audit_membership(path: str | Path) -> dict[str, Any]:
     """Compare losses of training and test examples at a run's model, and write what is found to its summary.
 
     Parameters
     ----------
     path : path
         The results folder of a run. Its data must be where they were.
+
+    Returns
+    -------
+    dict
+        Findings as in ``summary.json`` under ``privacy.audits.membership``.
 
     Raises
     ------
@@ -102,7 +87,7 @@ def audit_membership(path: str | Path) -> MembershipAudit:
         return _audit_membership(Path(path))
 
 
-def _audit_membership(path: Path) -> MembershipAudit:
+def _audit_membership(path: Path) -> dict[str, Any]:
     summary = read_summary(path)
     prepared = rescaled(prepare(read_spec(path / "spec.yaml")), summary.get("private_ranges", {}))
     card, model = read_model(path)
@@ -124,7 +109,7 @@ def _audit_membership(path: Path) -> MembershipAudit:
     bound, why = (None, _NO_BOUND) if one_run is None else (one_run["epsilon_lower_bound"], one_run["method"])
     audit = {**found, "epsilon_lower_bound": bound, "how": why}
     publish(summary, "membership", audit, ResultsFolder(path, overwrite=True))
-    return MembershipAudit(audit, summary, members, non_members)
+    return audit
 
 
 def _some(split: Split, rows: IntArray, generator: np.random.Generator) -> Split:
