@@ -26,7 +26,7 @@ _ROW, _LEAST_ROW, _MOST_HEIGHT = 24, 13, 480  # pixels
 _AXIS = "virtual seconds"
 _WORDS = words_beside(__file__)
 _COLOURED: dict[str, str] = _WORDS["coloured"]
-_ACROSS, _HEIGHTS, _SORTED = (_WORDS[name] for name in ("across", "heights", "sorted"))
+_SORTED = _WORDS["sorted"]
 
 
 def timeline(record: NodeRecord, name: str) -> Figure | None:
@@ -77,9 +77,6 @@ def _words(record: NodeRecord) -> str:
     return said
 
 
-_DOTS = 2_000  # most nodes that are drawn, each a dot
-
-
 def staleness(record: NodeRecord, name: str) -> Figure | None:
     """Return how often updates were how stale, or None for an algorithm that has no stale updates."""
     counts = record.staleness.get("counts")
@@ -123,40 +120,6 @@ def clips(record: NodeRecord, name: str) -> Figure | None:
     apart = f", between {last['least']:.3g} and {last['most']:.3g} over nodes" if len(layers) == 2 else ""
     said = _WORDS["clips"].format(record.run, first["median"], last["median"], last["virtual_seconds"], apart)
     return Figure.of(name, f"Clip bounds of {record.run}", said, Shown.RELEASED, alt.layer(*layers), rows, 220)
-
-
-def dots(record: NodeRecord, name: str) -> Figure | None:
-    """Return a dot for each node, of what it did against what it has; its data are all that is known of nodes."""
-    nodes = record.nodes
-    if len(nodes) < 2:
-        return None
-    alt = altair()
-    figure, title, form = next((one for one in _HEIGHTS if differs(nodes, one[0])), _HEIGHTS[-1])
-    known = [node for node in nodes if figure in node]
-    drawn = known[:: -(-len(known) // _DOTS)]
-    across, called = next((one for one in _ACROSS if differs(known, one[0])), _ACROSS[0])
-    tooltip = [
-        "name:N",
-        alt.Tooltip(f"{across}:Q", title=called, format=",.4~g"),
-        alt.Tooltip(f"{figure}:Q", title=title, format=".1~%" if form == "%" else ",.4~g"),
-    ]
-    scale, ticks = alt.Scale(zero=False), alt.Axis(tickCount=alt.ExprRef(TICKS))
-    x = alt.X(f"{across}:Q", title=called, scale=scale, axis=ticks)
-    y = alt.Y(f"{figure}:Q", title=title, scale=scale, axis=alt.Axis(format=form))
-    base = chart_of([{key: n.get(key) for key in ("name", across, figure)} for n in drawn])
-    chart = base.mark_point(size=70, opacity=1, strokeWidth=2, color=COLOURS[0]).encode(x=x, y=y, tooltip=tooltip)
-    shown = Shown.RELEASED if record.has("clip") else Shown.PUBLIC
-    shown = Shown.PRIVATE if any(record.has(one) for one in PRIVATE) else shown
-    said = _dot_words(record, known, figure, title)
-    return Figure.of(name, f"Nodes of {record.run}", said, shown, chart, record.nodes, 240)
-
-
-def _dot_words(record: NodeRecord, known: list[Any], figure: str, title: str) -> str:
-    fewest, most = (choose(node["updates"] for node in known) for choose in (min, max))
-    made = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    return (
-        f"Nodes of {record.run}: {len(known):,} nodes made {made} updates each; {title} from {_range(known, figure)}."
-    )
 
 
 def _range(nodes: Sequence[Any], figure: str) -> str:
@@ -284,7 +247,6 @@ _FIGURES: Mapping[str, Callable[[NodeRecord, str], Figure | None]] = {
     "staleness": staleness,
     "clips": clips,
     "topology": topology,
-    "nodes": dots,
 }
 
 
@@ -330,7 +292,7 @@ def _table(record: NodeRecord) -> dict[str, Any]:
         {"node": node["name"], **{heading: node_figure(one, node.get(one)) for one, heading in columns.items()}}
         for node in ordered[:ROWS]
     ]
-    some = f" {ROWS} of {len(ordered):,} are here, and all in the data of the figure." if len(ordered) > ROWS else ""
+    some = f" {ROWS} of {len(ordered):,} are here, and all in {NODES}." if len(ordered) > ROWS else ""
     return {"rows": rows, "words": f"Sorted by {order} first.{some}"}
 
 
