@@ -21,7 +21,7 @@ from gossamer.algorithms.gossip import claims as adp2sgd
 from gossamer.algorithms.increasing import claims as increasing_theorem
 from gossamer.errors import AccountingError, SpecError, real_number, whole_number
 from gossamer.privacy import mechanisms, tasks
-from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter, RunSeries, SeriesPlan
+from gossamer.privacy.accounting.filters import EitherFilter, GaussianFilter, RenyiFilter
 from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.masking.fixed_point import FixedPoint, Group
 from gossamer.privacy.mechanisms import PaperNoise, ReleaseKind
@@ -36,7 +36,6 @@ ADD = mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE
 GAUSSIAN, POISSON = mechanisms.Gaussian(1.0, 2.0), mechanisms.Poisson(0.1)
 FACTORISATION = correlated_noise.Factorisation("banded", 8, 3)
 STREAM = StreamKind(None, 3, 4)
-PLAN = SeriesPlan(2, 3, 0.1, 4.0)
 MODEL = Public(np.zeros(3))
 
 MADE: list[Any] = [
@@ -70,8 +69,6 @@ MADE: list[Any] = [
     POISSON,
     mechanisms.FixedSize(10, 2),
     mechanisms.WithReplacement(10, 2),
-    PLAN,
-    RunSeries("monthly", 1.0, 1e-6, (PLAN,)),
     tasks.Query(POISSON, GAUSSIAN, 10.0),
     tasks.Gradient(1, MODEL, tasks.Query(POISSON, GAUSSIAN, 10.0)),
     tasks.StepSizes(0.1),

@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StrictInt, ValidationError, model_validator
 
@@ -30,7 +30,7 @@ from gossamer.files import real_path
 from gossamer.mistakes import line_of, place
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountants import row_of
-from gossamer.privacy.accounting.filters import MOST_RELEASES, RunSeries, SeriesPlan, check_parts
+from gossamer.privacy.accounting.filters import RunSeries, SeriesRule, check_parts
 from gossamer.privacy.accounting.renyi import renyi_level
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.mechanisms import LEAST, Counts, NeighboringRelation, without_late
@@ -40,56 +40,6 @@ from gossamer.strict_yaml import Key, Lines, read_located
 if TYPE_CHECKING:
     from gossamer.keys.identity import PublicKey
     from gossamer.keys.invitations import Member
-
-# Series in a policy: runs that an owner fixes beforehand, and the part of the budget that is set aside for them.
-
-_Some = Annotated[StrictInt, Field(ge=1, le=MOST_RELEASES)]
-
-
-class SeriesPlanRule(Section):
-    """Runs of one plan, with Gaussian noise. A run that releases less, with more noise, is one of them, too.
-
-    Attributes
-    ----------
-    runs : int
-        Number of runs.
-    releases : int
-        Releases of each run.
-    sampling_rate : float
-        The largest share of the data that a release is made from.
-    noise_multiplier : float
-        The smallest: standard deviation over the clip.
-    sampling : {"poisson", "fixed_size"}
-        Way in which a batch is drawn.
-    """
-
-    runs: _Some
-    releases: _Some
-    sampling_rate: Annotated[float, Field(gt=0, le=1)]
-    noise_multiplier: Annotated[float, Field(ge=0.01, le=1e6)]  # as of gossamer account
-    sampling: Literal["poisson", "fixed_size"] = "poisson"
-
-
-class SeriesRule(Section):
-    """Runs that are fixed beforehand.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-        Part that is set aside for all of them together. It is enough if their accountant says so, without a filter's
-        price.
-    plans : list of SeriesPlanRule
-        Plans of the runs.
-    """
-
-    epsilon: Annotated[float, Field(gt=0)]
-    delta: Annotated[float, Field(gt=0, lt=1)]
-    plans: Annotated[list[SeriesPlanRule], Field(min_length=1)]
-
-    def named(self, name: str) -> RunSeries:
-        """The series under its name."""
-        return RunSeries(name, self.epsilon, self.delta, tuple(SeriesPlan(**plan.model_dump()) for plan in self.plans))
-
 
 FINGERPRINT = re.compile(r"([0-9a-f]{4}-){7}[0-9a-f]{4}")
 """As people compare them."""
@@ -156,7 +106,7 @@ class DataRule(Section):
     @property
     def set_aside(self) -> tuple[RunSeries, ...]:
         """The series, by name."""
-        return tuple(rule.named(name) for name, rule in sorted(self.series.items()))
+        return tuple(RunSeries(name=name, **dict(rule)) for name, rule in sorted(self.series.items()))
 
     @model_validator(mode="after")
     def _proves_something(self) -> DataRule:

@@ -44,15 +44,18 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from gossamer.errors import AccountingError, SpecError, counted, real_number, require_counts
+from pydantic import Field, StrictInt
+
+from gossamer.errors import AccountingError, SpecError, counted, real_number
 from gossamer.privacy import mechanisms
 from gossamer.privacy.accounting.accountants import epsilon as proved_epsilon
 from gossamer.privacy.accounting.accountants import renyi_divergence, renyi_level
 from gossamer.privacy.accounting.gaussian_dp import PlanCurve, full_mu, gaussian_epsilon, gaussian_mu, is_exact
 from gossamer.privacy.accounting.renyi import renyi_epsilon, widest_order
 from gossamer.privacy.guarantees import rounded_up
+from gossamer.section import Section
 
 ASIDE = 0.6
 """D, as a share of the delta of a `GaussianFilter`."""
@@ -119,7 +122,10 @@ class _Filter:
     relation: mechanisms.NeighboringRelation
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta, "a budget")
+        if not real_number(self.epsilon) > 0:
+            raise SpecError(f"a budget needs an epsilon above 0 (infinite to admit everything), found {self.epsilon!r}")
+        if not 0 < real_number(self.delta) < 1:
+            raise SpecError(f"a budget needs a delta strictly between 0 and 1, found {self.delta!r}")
         object.__setattr__(self, "relation", mechanisms.NeighboringRelation(self.relation))
 
 
@@ -157,20 +163,6 @@ class RenyiFilter(_Filter):
             for kind, number in mechanisms.checked_counts(counts).items()
             if number
         )
-
-
-def check_budget(epsilon: float, delta: float, what: str) -> None:
-    """Refuse what is no budget; ``what`` is whose, for the message.
-
-    Raises
-    ------
-    SpecError
-        If epsilon is not above 0, or delta not inside (0, 1).
-    """
-    if not real_number(epsilon) > 0:
-        raise SpecError(f"{what} needs an epsilon above 0 (infinite to admit everything), found {epsilon!r}")
-    if not 0 < real_number(delta) < 1:
-        raise SpecError(f"{what} needs a delta strictly between 0 and 1, found {delta!r}")
 
 
 class FilterEntry(NamedTuple):
@@ -272,8 +264,10 @@ class GaussianFilter(_Filter):
         return max(whole, all_left, *near, key=fitting)
 
 
-@dataclass(frozen=True)
-class SeriesPlan:
+_Some = Annotated[StrictInt, Field(ge=1, le=MOST_RELEASES)]
+
+
+class SeriesPlan(Section):
     """The plan of some runs of a series; each of them releases no more, on no larger share, with no less noise.
 
     Attributes
@@ -288,26 +282,13 @@ class SeriesPlan:
         Standard deviation of Gaussian noise over the clip.
     sampling : {"poisson", "fixed_size"}
         Way in which batches are drawn.
-
-    Raises
-    ------
-    SpecError
-        If one of them is out of its range.
     """
 
-    runs: int
-    releases: int
-    sampling_rate: float
-    noise_multiplier: float
-    sampling: str = "poisson"
-
-    def __post_init__(self) -> None:
-        require_counts(runs=self.runs, releases=self.releases)
-        if self.sampling not in SAMPLINGS:
-            raise SpecError(f"a series has a sampling of {' or '.join(SAMPLINGS)}, found {self.sampling!r}")
-        if not 0 < real_number(self.sampling_rate) <= 1:
-            raise SpecError(f"a series has a sampling rate in (0, 1], found {self.sampling_rate!r}")
-        _ = self.kind
+    runs: _Some
+    releases: _Some
+    sampling_rate: Annotated[float, Field(gt=0, le=1)]
+    noise_multiplier: Annotated[float, Field(ge=0.01, le=1e6)]  # as of gossamer account
+    sampling: Literal["poisson", "fixed_size"] = "poisson"
 
     @cached_property
     def kind(self) -> mechanisms.ReleaseKind:
@@ -332,36 +313,27 @@ class SeriesPlan:
         )
 
 
-@dataclass(frozen=True)
-class RunSeries:
+class SeriesRule(Section):
     """Runs that are fixed beforehand, and the part of a budget that is set aside for them.
 
     Attributes
     ----------
-    name : str
-        Name that the owner gave it.
     epsilon, delta : float
-        Part of the budget that is set aside.
+        Part that is set aside for all of them together. It is enough if their accountant says so, without a filter's
+        price.
     plans : tuple of SeriesPlan
-        Plans of its runs.
-
-    Raises
-    ------
-    SpecError
-        If what is set aside is no budget, or there is no plan.
+        Plans of the runs.
     """
 
-    name: str
-    epsilon: float
-    delta: float
-    plans: tuple[SeriesPlan, ...]
+    epsilon: Annotated[float, Field(gt=0)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    plans: Annotated[tuple[SeriesPlan, ...], Field(min_length=1)]
 
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta, f"series {self.name!r}")
-        if not self.epsilon < math.inf:
-            raise SpecError(f"series {self.name!r} needs a finite epsilon, found {self.epsilon!r}")
-        if not self.plans:
-            raise SpecError(f"series {self.name!r} has no plans; say which runs it is made of")
+
+class RunSeries(SeriesRule):
+    """A series under the name that the owner gave it."""
+
+    name: str
 
     @property
     def runs(self) -> int:
@@ -404,17 +376,15 @@ class RunSeries:
 
     def plain(self) -> tuple[object, ...]:
         """The same as plain values, for files."""
-        plans = [
-            (plan.runs, plan.releases, float(plan.sampling_rate), float(plan.noise_multiplier), plan.sampling)
-            for plan in self.plans
-        ]
-        return self.name, float(self.epsilon), float(self.delta), tuple(plans)
+        plans = tuple(tuple(plan.model_dump().values()) for plan in self.plans)
+        return self.name, self.epsilon, self.delta, plans
 
     @classmethod
     def of(cls, plain: tuple[str, float, float, tuple[tuple[Any, ...], ...]]) -> RunSeries:
         """Rebuild the series that `plain` was made of."""
         name, epsilon, delta, plans = plain
-        return cls(name, epsilon, delta, tuple(SeriesPlan(*plan) for plan in plans))
+        found = tuple(SeriesPlan(**dict(zip(SeriesPlan.model_fields, plan, strict=True))) for plan in plans)
+        return cls(name=name, epsilon=epsilon, delta=delta, plans=found)
 
 
 @dataclass(frozen=True)

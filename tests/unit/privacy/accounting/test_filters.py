@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,26 +191,35 @@ def test_a_filter_counts_whole_releases(count: float) -> None:
 
 # Series
 
+
+def monthly(epsilon: float, delta: float, *plans: SeriesPlan) -> RunSeries:
+    return RunSeries(name="monthly", epsilon=epsilon, delta=delta, plans=plans)
+
+
+def changed(plan: SeriesPlan, **change: Any) -> SeriesPlan:
+    return SeriesPlan(**plan.model_dump() | change)
+
+
 PLAN = SeriesPlan(runs=12, releases=3000, sampling_rate=0.01, noise_multiplier=4.0)
 
 
 def test_a_series_needs_what_its_runs_have_together() -> None:
     kind = ReleaseKind(Gaussian(1.0, 4.0), Poisson(0.01), 1)
     tight = epsilon({kind: 36_000}, 0.5e-5, ADD).epsilon
-    assert tight <= RunSeries("monthly", 2.0, 0.5e-5, (PLAN,)).needed(ADD) <= tight * (1 + 1e-6)
-    RunSeries("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(ADD)
+    assert tight <= monthly(2.0, 0.5e-5, PLAN).needed(ADD) <= tight * (1 + 1e-6)
+    monthly(tight * 1.001, 0.5e-5, PLAN).check(ADD)
     with pytest.raises(
         SpecError, match=r"series 'monthly': its 12 runs come to epsilon \S+ at delta 5e-06, and 1.9 is"
     ):
-        RunSeries("monthly", 1.9, 0.5e-5, (PLAN,)).check(ADD)
+        monthly(1.9, 0.5e-5, PLAN).check(ADD)
     with pytest.raises(SpecError, match="come to epsilon"):
-        RunSeries("monthly", tight * 1.001, 0.5e-5, (PLAN,)).check(REPLACE)
-    fixed = replace(PLAN, sampling="fixed_size")
+        monthly(tight * 1.001, 0.5e-5, PLAN).check(REPLACE)
+    fixed = changed(PLAN, sampling="fixed_size")
     assert fixed.kind.sampling.rate == pytest.approx(0.01, abs=1e-8)
     assert fixed.kind.sampling.rate >= 0.01
     with pytest.raises(AccountingError, match="no accountant here is proved"):
-        RunSeries("monthly", 9.0, 0.5e-5, (fixed,)).check(ADD)
-    RunSeries("monthly", 9.0, 0.5e-5, (fixed,)).check(REPLACE)
+        monthly(9.0, 0.5e-5, fixed).check(ADD)
+    monthly(9.0, 0.5e-5, fixed).check(REPLACE)
 
 
 def test_a_run_fits_if_it_reveals_no_more() -> None:
@@ -227,7 +236,7 @@ def test_a_run_fits_if_it_reveals_no_more() -> None:
 
 
 def test_the_rest_is_what_is_not_set_aside() -> None:
-    series = RunSeries("monthly", 2.5, 0.4e-5, (PLAN,))
+    series = monthly(2.5, 0.4e-5, PLAN)
     found = EitherFilter(4.0, 1e-5, ADD, 14.0, (series,))
     assert found.renyi == RenyiFilter(1.5, found.renyi.delta, ADD, 14.0)
     assert found.gaussian == GaussianFilter(1.5, found.renyi.delta, ADD)
@@ -243,7 +252,7 @@ def test_the_rest_is_what_is_not_set_aside() -> None:
     with pytest.raises(SpecError, match="two series have one name"):
         EitherFilter(9.0, 1e-5, ADD, 14.0, (series, series))
     with pytest.raises(SpecError, match="its 12 runs come to epsilon"):
-        EitherFilter(9.0, 1e-5, ADD, 14.0, (replace(series, epsilon=1.0),))
+        EitherFilter(9.0, 1e-5, ADD, 14.0, (monthly(1.0, 0.4e-5, PLAN),))
 
 
 @pytest.mark.parametrize(
@@ -257,21 +266,23 @@ def test_the_rest_is_what_is_not_set_aside() -> None:
 )
 def test_what_is_no_plan_of_a_series_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(SpecError):
-        replace(PLAN, **change)  # type: ignore[arg-type]
+        changed(PLAN, **change)
 
 
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(0.0, 1e-6), (math.nan, 1e-6), (math.inf, 1e-6), (1.0, 0.0), (1.0, math.nan)]
 )
 def test_what_is_no_part_of_a_budget_is_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(SpecError, match="series 'monthly'"):
-        RunSeries("monthly", epsilon, delta, (PLAN,))
-    with pytest.raises(SpecError, match="has no plans"):
-        RunSeries("monthly", 1.0, 1e-6, ())
+    with pytest.raises(SpecError, match="should be"):
+        monthly(epsilon, delta, PLAN)
+    with pytest.raises(SpecError, match="plans"):
+        monthly(1.0, 1e-6)
 
 
 def test_a_series_survives_as_plain_values() -> None:
-    series = RunSeries("monthly", 2, 1e-6, (PLAN, replace(PLAN, sampling="fixed_size", sampling_rate=1)))
+    series = RunSeries(
+        name="monthly", epsilon=2, delta=1e-6, plans=(PLAN, changed(PLAN, sampling="fixed_size", sampling_rate=1))
+    )
     assert RunSeries.of(series.plain()) == series  # type: ignore[arg-type]
 
 

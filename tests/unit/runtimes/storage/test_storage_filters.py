@@ -164,7 +164,9 @@ def test_a_filter_keeps_its_order_and_relation(file: LedgerFile) -> None:
 
 # RunSeries
 
-SERIES = RunSeries("monthly", 1.0, 0.5e-5, (SeriesPlan(2, 10, 0.01, 0.9), SeriesPlan(1, 500, 0.01, 2.0)))
+SMALL_PLAN = SeriesPlan(runs=2, releases=10, sampling_rate=0.01, noise_multiplier=0.9)
+LARGE_PLAN = SeriesPlan(runs=1, releases=500, sampling_rate=0.01, noise_multiplier=2.0)
+SERIES = RunSeries(name="monthly", epsilon=1.0, delta=0.5e-5, plans=(SMALL_PLAN, LARGE_PLAN))
 SERIES_BUDGET = EitherFilter(1.2, 1e-5, ADD, 20.0, (SERIES,))
 
 
@@ -203,7 +205,7 @@ def test_a_run_of_which_nothing_is_proved_has_no_place(file: LedgerFile) -> None
 
 def test_series_never_change(file: LedgerFile) -> None:
     file.open("a", "wards", "run", SERIES_BUDGET, {SMALL: 10})
-    other = replace(SERIES, plans=(SeriesPlan(1, 10, 0.01, 0.9),))
+    other = RunSeries(name="monthly", epsilon=1.0, delta=0.5e-5, plans=(LARGE_PLAN,))
     for changed in (replace(SERIES_BUDGET, series=()), replace(SERIES_BUDGET, series=(other,))):
         with pytest.raises(SpecError, match="what is set aside never changes"):
             file.open("a", "wards", "two", changed, {SMALL: 10})
