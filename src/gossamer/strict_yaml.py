@@ -225,18 +225,11 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
 def _number(loader: StrictLoader, node: yaml.ScalarNode) -> Any:
     """A number; YAML 1.1 takes 1:30 for 90, in base 60, and 010 for 8, which nobody means."""
     whole, written = node.tag == "tag:yaml.org,2002:int", node.value
-    if ":" in written:
-        raise _problem(
-            node,
-            f"expected a number, found {_short(written)}, which YAML reads in base 60; write the number without a "
-            "colon, or a text in quotes",
-        )
-    if whole and re.match(r"[-+]?0[0-9_]", written):
-        raise _problem(
-            node,
-            f"expected a number, found {_short(written)}, which YAML reads in base 8; write the number without the "
-            "first 0, or a text in quotes",
-        )
+    sixty = ":" in written
+    if sixty or (whole and re.match(r"[-+]?0[0-9_]", written)):
+        base, what = (60, "a colon") if sixty else (8, "the first 0")
+        said = f"expected a number, found {_short(written)}, which YAML reads in base {base}"
+        raise _problem(node, f"{said}; write the number without {what}, or a text in quotes")
     if whole and len(written) > _MOST_DIGITS:
         raise _problem(node, f"expected a number, found one of {len(written)} digits; give one that numbers can be")
     return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)

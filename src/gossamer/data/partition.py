@@ -87,21 +87,15 @@ class Dirichlet(Scheme):
             shares = [sizes_of(generator.dirichlet(np.full(nodes, self.alpha)), len(of_class)) for of_class in members]
             fewest = max(fewest, int(np.sum(shares, axis=0).min()))
             if fewest >= self.min_examples:
-                return self._deal(len(population), members, shares, generator)
+                assignment = np.empty(len(population), np.int64)
+                for of_class, sizes in zip(members, shares):
+                    assignment[of_class] = generator.permutation(np.repeat(np.arange(nodes), sizes))
+                return assignment
         raise DataError(
             f"the dirichlet partition found no draw in {_DRAWS} that gives each of {counted(nodes, 'node')} "
             f"{self.min_examples} of {counted(len(population), 'example')} (the best gave {fewest}); "
             f"raise alpha ({self.alpha:g}), lower min_examples or take fewer nodes"
         )
-
-    @staticmethod
-    def _deal(
-        size: int, members: list[IndexArray], shares: list[IndexArray], generator: np.random.Generator
-    ) -> IndexArray:
-        assignment = np.empty(size, np.int64)
-        for of_class, sizes in zip(members, shares):
-            assignment[of_class] = generator.permutation(np.repeat(np.arange(len(sizes)), sizes))
-        return assignment
 
 
 class Shard(Scheme):

@@ -75,13 +75,8 @@ class Door:
         try:
             return cls(socket.create_server((_HOST, port)), secrets.token_urlsafe(24))
         except OSError as error:
-            why = os.strerror(error.errno or 0)
-            if port:
-                raise DataError(
-                    f"--live: cannot listen at port {port} of {_HOST} ({why}); give another, or leave it out for "
-                    "one that is free"
-                ) from None
-            raise DataError(f"--live: cannot listen on {_HOST} ({why}); leave it out") from None
+            where, why = f"{_HOST}:{port}" if port else _HOST, os.strerror(error.errno or 0)
+            raise DataError(f"--live: cannot listen on {where} ({why}); give another port, or leave it out") from None
 
     @property
     def address(self) -> str:

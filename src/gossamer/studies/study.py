@@ -20,6 +20,7 @@ from gossamer.experiment.specs.spec_file import override, parse_spec, read_spec
 from gossamer.files import held, make_own_folder, real_path, to_json, write_own
 from gossamer.objectives.score_words import shown
 from gossamer.privacy.guarantees import rounded_up
+from gossamer.report.article import figures_of
 from gossamer.report.drawing import PageSection
 from gossamer.report.page import write_report
 from gossamer.report.privacy import added
@@ -158,27 +159,24 @@ def columns_of(scores: Mapping[str, Scores]) -> list[str]:
 
 def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores:
     """Return the scores of finished runs; ``shared`` where somebody has the run's model."""
-    metrics = [summary["metrics"] for summary in summaries]
+    each = [figures_of(summary, shared) for summary in summaries]
     common = shared or all(summary["nodes"] == 1 for summary in summaries)
     judged = [summary.get("scores", {}) for summary in summaries]
-    areas = [_area(one, shared) for one in judged]
-    kind = ACCURACY if all("test_accuracy" in row for row in metrics) else LOSS
-    name = f"mean_model_test_{kind}" if shared else f"test_{kind}"
-    values = [row.get(name) for row in metrics]
-    if areas and None not in areas:
-        kind, values = AREA, areas
+    kind = ACCURACY if all("test_accuracy" in summary["metrics"] for summary in summaries) else LOSS
+    if each and all(AREA in one for one in each) and not any(one.get("by_class") for one in judged):
+        kind = AREA
     figures = [one.get("figures", {}).get(_JUDGED_BY[kind], {}) for one in judged] if common else []
     ends = [figure["interval"] for figure in figures if figure.get("interval")] if kind != LOSS else []
     gains = [figure.get("gain") for figure in figures]
     guarantees = [summary["privacy"]["guarantee"] for summary in summaries]
     return Scores(
         kind,
-        _spread(values),
+        _spread(one.get(kind) for one in each),
         (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None,
         None if kind == LOSS else _spread(figure.get("constant") for figure in figures).mean,
-        _spread(row.get("test_r2") if common else None for row in metrics),
-        _spread(summary["virtual_seconds"] for summary in summaries),
-        _spread(summary["bytes"] for summary in summaries),
+        _spread(summary["metrics"].get("test_r2") if common else None for summary in summaries),
+        _spread(one.get("virtual_seconds") for one in each),
+        _spread(one.get("bytes") for one in each),
         not gains or any(gain is None or gain[0] > 0 for gain in gains),
         _largest(guarantee.get("epsilon") for guarantee in guarantees),
         _largest(guarantee.get("delta") for guarantee in guarantees),
@@ -187,14 +185,8 @@ def scores_of(summaries: Sequence[Mapping[str, Any]], *, shared: bool) -> Scores
     )
 
 
-_JUDGED_BY = {AREA: "auroc", ACCURACY: "accuracy", LOSS: "r2"}
+_JUDGED_BY = {AREA: AREA, ACCURACY: ACCURACY, LOSS: "r2"}
 """Figure by which a model is held against a constant."""
-
-
-def _area(scores: Mapping[str, Any], shared: bool) -> float | None:
-    """Area under the ROC curve of two classes: of the run's model where it is ``shared``, or nodes' own mean."""
-    found = scores.get("figures", {}).get(AREA, {}).get("value") if shared else scores.get("nodes", {}).get(AREA)
-    return None if scores.get("by_class") else found
 
 
 def _spread(values: Any) -> Spread:

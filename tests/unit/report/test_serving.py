@@ -205,7 +205,10 @@ def test_a_run_says_where_its_report_is(
 
     monkeypatch.setattr(socket, "create_server", full)
     assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "other"), "--live"]) == 2
-    assert "--live: cannot listen on 127.0.0.1 (Too many open files); leave it out" in capsys.readouterr().err
+    assert (
+        "--live: cannot listen on 127.0.0.1 (Too many open files); give another port, or leave it out"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "other").exists()
 
 
@@ -231,7 +234,7 @@ def test_a_port_in_use_is_refused_before_anything_is_begun(
         assert main([*command, "--live", str(taken)]) == 2
         said = capsys.readouterr().err.strip()
         assert "\n" not in said
-        assert f"--live: cannot listen at port {taken} of 127.0.0.1 (Address already in use); give another" in said
+        assert f"--live: cannot listen on 127.0.0.1:{taken} (Address already in use); give another port" in said
         assert not (tmp_path / "out").exists()
 
 

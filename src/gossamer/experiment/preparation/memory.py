@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 
-from gossamer.errors import RunWarning, SpecError
+from gossamer.errors import SpecError
 from gossamer.experiment.preparation.prepare import Prepared
 
 _PYTHON, _ARRAYS = 4 << 10, 300
 """Bytes of a node beside its vectors: fewer than an object takes (docs/benchmarks.md), and as many as its arrays do."""
 _VECTORS = 4
 """Vectors of a node in arrays; an object has one at least, unless servers keep the model."""
-_WARNED = 0.8
-"""Share of what is free from which on a run may fail by all that is not counted."""
 
 
 def check_memory(prepared: Prepared, compiled: bool | None = None) -> None:
-    """Refuse nodes that cannot be in this process, and warn of those that hardly can.
+    """Refuse nodes that cannot be in this process.
 
     Parameters
     ----------
@@ -39,16 +36,12 @@ def check_memory(prepared: Prepared, compiled: bool | None = None) -> None:
     if compiled is None and prepared.algorithm.population is not None and engine != "simulator":
         each = min(each, of_arrays)
     there = available()
-    if nodes * each <= (there if compiled is None else _WARNED * there):
-        return
-    said = (
-        f"algorithm.nodes: {nodes:,} nodes and models of {objective.size:,} numbers take at least "
-        f"{nodes * each / 2**30:,.1f} GiB in one process, and {there / 2**30:,.1f} GiB are free"
-    )
-    if nodes * each <= there:
-        warnings.warn(f"{said}; with all else it may not be enough", RunWarning, stacklevel=2)
-        return
-    raise SpecError(f"{said}; take at most {there // each:,.0f}, or a smaller model")
+    if nodes * each > there:
+        raise SpecError(
+            f"algorithm.nodes: {nodes:,} nodes and models of {objective.size:,} numbers take at least "
+            f"{nodes * each / 2**30:,.1f} GiB in one process, and {there / 2**30:,.1f} GiB are free; take at most "
+            f"{there // each:,.0f}, or a smaller model"
+        )
 
 
 def available() -> float:
