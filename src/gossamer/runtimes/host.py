@@ -143,7 +143,7 @@ class HostState:
 
 _HANDLING = 4096  # how many bytes of a journal are read back in the time that it takes to handle one more input
 # How many times the bytes of a state its journal grows to before a snapshot takes its place: at rest, and in any case.
-_GROWTH_AT_REST, _GROWTH = 4, 8
+_GROWTH_AT_REST, _GROWTH = 1, 2
 
 
 class HostBroken(GossamerError):
@@ -195,8 +195,7 @@ class Host:
         self._watch: Callable[[TraceStep], None] | None = None
         self._steps: list[TraceStep] = []  # of this turn, for the watcher once it is durable
         self._bound = False  # whether something was promised in this turn
-        # Bytes of the state when last looked at, and of the journal since the last snapshot.
-        self._size = self._since = 0
+        self._size = self._since = 0  # bytes of the last snapshot, and of the journal since then
         self._recover()
         self._watch = watch
 
@@ -317,10 +316,10 @@ class Host:
         if self._since < max(self.every * _HANDLING, growth * self._size):
             return
         pieces = self._encoded()
-        self._size = size_of(pieces)
-        if self._since >= growth * self._size:
+        size = size_of(pieces)  # several models while messages are under way, and one when they have arrived
+        if self._since >= growth * size:
             self._stored(self.journal.snapshot, pieces)
-            self._since, self._bound = 0, True
+            self._since, self._size, self._bound = 0, size, True
 
     def _encoded(self) -> list[Buffer]:
         return encode_pieces(self.state())

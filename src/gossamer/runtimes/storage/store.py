@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.witnesses import Known, Seen
 from gossamer.runtimes.storage.file import LOST, File, Format, NodeFile, StorageError, tables_of
+from gossamer.runtimes.storage.seal import hash_of
 
 # Memory of a witness, in one SQLite file: how far each peer's receipts went, and how far it has countersigned ours.
 #
@@ -78,7 +80,7 @@ _LONG = 1 << 16  # bytes that are worth a row of their own
 FORMAT = Format(
     what="the store",
     identifier=int.from_bytes(b"GSMS"),
-    version=5,
+    version=6,
     tables=tables_of("store"),
     page_size=1 << 14,
     log_pages=1 << 8,
@@ -86,6 +88,7 @@ FORMAT = Format(
     damaged=LOST,
     older=LOST,
 )
+_LARGE = replace(FORMAT, page_size=1 << 16, log_pages=1 << 10)
 
 
 class SqliteStore:
@@ -99,6 +102,9 @@ class SqliteStore:
         Names of the run and of the node that it is of.
     key : bytes, optional
         The node's secret, by which the store is sealed.
+    large : bool, optional
+        Whether entries are of megabytes. Then pages are large, and what is written is moved from the log into the file
+        once the node rests, unless it does not for 64 MiB: both cost time where a model waits to be durable.
 
     Raises
     ------
@@ -108,9 +114,9 @@ class SqliteStore:
         If it cannot be opened.
     """
 
-    def __init__(self, path: str | Path, run: str, node: str, key: bytes | None = None) -> None:
+    def __init__(self, path: str | Path, run: str, node: str, key: bytes | None = None, *, large: bool = False) -> None:
         self.name = str(path)
-        self._file = File(Path(path), FORMAT, {"run": run, "node": node}, alone=True, key=key)
+        self._file = File(Path(path), _LARGE if large else FORMAT, {"run": run, "node": node}, alone=True, key=key)
         self._usable, self._staged = True, False
         self._logged = 0  # bytes since the log was last empty, as far as is known
 
@@ -189,7 +195,8 @@ class SqliteStore:
 
     def _write(self, table: str, pieces: Sequence[Buffer]) -> None:
         for last, part in _parts(pieces):
-            self._file.execute(f"INSERT INTO {table} (last, part) VALUES (?, ?)", last, part)
+            row = last, hash_of(part), part
+            self._file.execute(f"INSERT INTO {table} (last, of_part, part) VALUES (?, ?, ?)", *row)
             self._logged += len(part)
 
     def _entries(self, table: str) -> Iterator[bytes]:
