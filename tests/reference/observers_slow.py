@@ -8,6 +8,8 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from gossamer.privacy.observers.system import LinearSystem
+
 
 @dataclass
 class Exchanges:
@@ -73,3 +75,17 @@ def _largest(gram: np.ndarray) -> float:
                 break
         best = max(best, value)
     return best
+
+
+def rows(system: LinearSystem, found: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """Coefficients [vectors, draws] of vectors, each with its block, by what those at each block's start are."""
+    starts = [np.zeros((0, len(system.draws)))]
+    for block in system.blocks:
+        draws = np.eye(len(system.draws))[block.first : block.first + block.draws]
+        starts.append(block.ends @ np.vstack([starts[-1], draws]))
+    made = []
+    for at, row in found:
+        first = sum(block.draws for block in system.blocks[:at])
+        base = np.vstack([starts[at], np.eye(len(system.draws))[first:]])
+        made.append(row @ base[: len(row)])
+    return np.array(made)

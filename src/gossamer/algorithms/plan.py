@@ -261,6 +261,8 @@ class Terms:
         of it, and so does rounding.
     packed : bool
         Whether vectors in messages are bytes of another form.
+    paired : bool
+        Whether nodes share draws of noise, two by two.
     """
 
     noiseless: bool = False
@@ -276,6 +278,7 @@ class Terms:
     told: bool = False
     linear: bool = True
     packed: bool = False
+    paired: bool = False
 
 
 class StopSettings(Section):

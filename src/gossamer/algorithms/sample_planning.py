@@ -37,7 +37,7 @@ from gossamer.privacy.mechanisms import (
     ReleaseKind,
     added,
 )
-from gossamer.sides.plan import Samples
+from gossamer.sides.plan import Samples, counts_of
 
 Schedule = Mapping[BatchSampling, int]
 """How many releases of each sampling a node makes."""
@@ -345,6 +345,19 @@ def plan_schedules(
         figures=_composed(problem, laws, counts, epsilons),
         spent=partial(epsilon_so_far, problem),
     )
+
+
+def guarantee_of(problem: Problem[Any], plan: Plan, law: Mechanism, observer: str) -> Guarantee:
+    """The guarantee of a plan of one noise for all, against an observer to whom that is worth no more than ``law``."""
+    laws = dict.fromkeys(problem.names, law)
+    counts = {
+        name: {
+            replace(kind, mechanism=law.unit()) if kind.mechanism == plan.mechanisms[name].unit() else kind: count
+            for kind, count in (counts_of(plan.side(name)) or {}).items()
+        }
+        for name in problem.names
+    }
+    return replace(_guarantee(problem, _epsilons(problem, laws, counts), laws, counts, None), observer=observer)
 
 
 def plan_of(problem: Problem[Any], laws: Mapping[str, Mechanism], words: Words, **own: Any) -> Plan:

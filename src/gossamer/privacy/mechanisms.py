@@ -122,7 +122,7 @@ class Mechanism:
         """The same law for another clip."""
         return replace(self, clip=clip)
 
-    def unit(self) -> Self:
+    def unit(self) -> Mechanism:
         """The law that a guarantee depends on: one that is `scale_free` with a clip of 1, another one as it is."""
         return self.with_clip(1.0) if self.scale_free else self
 
@@ -210,7 +210,7 @@ class Gaussian(Mechanism):
         return self.noise_multiplier * self.clip
 
     @property
-    def normal(self) -> Gaussian:
+    def normal(self) -> Gaussian | None:
         return self
 
     @property
@@ -238,6 +238,33 @@ class Gaussian(Mechanism):
 
     def second_moment(self, size: int) -> float:
         return size * self.standard_deviation**2
+
+
+@frozen("mechanism.paired_gaussian")
+class PairedGaussian(Gaussian):
+    """Normal noise that a node draws in part alone, and in part with each neighbour: one adds it, one takes it off.
+
+    ``noise_multiplier`` is what of it even somebody does not know who is told all other nodes' noise, but no draw that
+    two share. A guarantee depends on that alone; see `gossamer.algorithms.paired_noise`. ``own`` and ``shared`` are
+    the standard deviations of a node's own draw and of each that it shares, over that.
+    """
+
+    own: float
+    shared: float
+
+    def unit(self) -> Mechanism:
+        return Gaussian(1.0, self.noise_multiplier)
+
+    @property
+    def normal(self) -> None:
+        return None
+
+    def noise(self, generator: np.random.Generator, size: int, dtype: npt.DTypeLike) -> FloatArray:
+        return self.part(self.own).noise(generator, size, dtype)
+
+    def part(self, share: float) -> Gaussian:
+        """The law of a draw of which the standard deviation is a ``share`` of what counts."""
+        return Gaussian(self.clip, self.noise_multiplier * share)
 
 
 @frozen("mechanism.ball_gaussian")

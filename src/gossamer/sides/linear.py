@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gossamer.privacy.mechanisms import NeighboringRelation
+from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, PairedGaussian
 from gossamer.privacy.observers.sensitivity import Draw
 from gossamer.privacy.observers.system import Book, Combination, NotLinear
 from gossamer.privacy.tasks import Gradient, LocalQuery, LocalUpdate
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
-from gossamer.sides.plan import SidePlan
 from gossamer.sides.pool import BlankSides
 
 
@@ -33,12 +33,14 @@ class LinearSides(BlankSides):
     """
 
     def __init__(
-        self, plans: Mapping[str, SidePlan], relation: NeighboringRelation, l2: float, rows: int, book: Book
+        self, plans: Mapping[str, Any], relation: NeighboringRelation, l2: float, rows: int, book: Book
     ) -> None:
         super().__init__()
         self.book = book
         self._plans, self._relation, self._l2, self._rows = plans, relation, l2, rows
         self._streams: dict[str, list[Combination]] = {}
+        self._releases: Counter[str] = Counter()
+        self._shared: dict[tuple[str, str, int], Combination] = {}
 
     def admit(self, node: str, task: Any) -> Any:
         """Count ``task``, and note whose it is."""
@@ -54,9 +56,8 @@ class LinearSides(BlankSides):
 
     def _answer(self, node: str, task: Any) -> Combination:
         match task:
-            case Gradient() if (normal := task.query.mechanism.normal) is not None and not task.query.count_share:
-                deviation = normal.standard_deviation / (task.query.normaliser * task.query.unit)
-                gradient = self._drawn(task, deviation, Draw(node, self._rows * normal.mu(self._relation)))
+            case Gradient() if isinstance(law := task.query.mechanism, Gaussian) and not task.query.count_share:
+                gradient = self._noisy(node, task, law)
                 return gradient + task.model.values * self._l2 if self._l2 else gradient
             case LocalUpdate(query=LocalQuery()):
                 return self._drawn(task, 1.0, Draw(node, 2.0 * self._rows * task.query.reach, noisy=False))
@@ -70,12 +71,27 @@ class LinearSides(BlankSides):
     def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:
         return self.book.drawn(task.answer_size, task.dtype, scale, draw)
 
+    def _noisy(self, node: str, task: Gradient, law: Gaussian) -> Combination:
+        deviation = law.standard_deviation / (task.query.normaliser * task.query.unit)
+        moved = self._rows * law.mu(self._relation)
+        if not isinstance(law, PairedGaussian):
+            return self._drawn(task, deviation, Draw(node, moved))
+        found: Combination = self._drawn(task, deviation, Draw(node, moved, noisy=False))
+        found = found + self._drawn(task, deviation * law.own, Draw(node, 0.0))
+        self._releases[node] += 1
+        for other in self._plans[node].partners:
+            key = (min(node, other), max(node, other), self._releases[node])
+            if (shared := self._shared.pop(key, None)) is None:
+                shared = self._shared[key] = self._drawn(task, 1.0, Draw(node, 0.0, also=other))
+            found = found + shared * (law.shared * deviation * (1 if node < other else -1))
+        return found
+
     def _recorded(self, node: str, task: Release) -> Combination:
         """A server's state with the next noise of its stream, a weighted sum of all draws of the stream so far."""
-        side: Any = self._plans[node]
+        law = self._plans[node].law
         past = self._streams.setdefault(node, [])
         past.append(self._drawn(task, 1.0, Draw(node, 0.0)))
-        kernel = side.law.factorisation.noise_kernel * side.law.standard_deviation
+        kernel = law.factorisation.noise_kernel * law.standard_deviation
         found: Combination = task.base
         for weight, one in zip(kernel.tolist(), reversed(past)):
             found = found + one * weight

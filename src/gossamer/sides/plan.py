@@ -371,6 +371,8 @@ class Samples(SidePlan):
         Observer that the noise protects an example from.
     unit : str
         Word for that example: one of training, unless it is held out.
+    partners : tuple of str
+        Parties with each of which a draw of every release is shared.
     """
 
     kinds: Counts
@@ -378,6 +380,7 @@ class Samples(SidePlan):
     queries: Callable[[], Iterable[Query]] = field(default=tuple, compare=False)
     observer: str = OTHER_NODES
     unit: str = EXAMPLE
+    partners: tuple[str, ...] = ()
 
     def charges(self) -> Charges:
         return Charges(self.kinds, self.enforced, self.unit, self.observer)

@@ -68,6 +68,12 @@ class SampleRule(Rule):
         self._name, self.shard, self.sums, self.home, self.objective = name, shard, sums, home, sums.objective
         self._once = home.seed(name) is None
         self._noise, self._sampling = numbers_in(home, name, "noise"), numbers_in(home, name, "sampling")
+        if plan.partners and self._once:
+            raise SpecError(f"draws that {name} shares with others are for simulations; take independent noise")
+        self._shared = [
+            (1 if name < other else -1, numbers_in(home, " and ".join(sorted((name, other))), "shared noise"))
+            for other in plan.partners
+        ]
         self._window, self._place, self._size = window, None, self.objective.size
         if window is not None and type(home.noise) is FloatNoise and not self._once and not shard.blank.size:
             self._place = window.enter(name, shard.rows, self._sampling, self._noise)
@@ -150,7 +156,12 @@ class SampleRule(Rule):
 
     def noisy(self, ticket: Ticket, total: Any, centred: float) -> Any:
         """A sum with its noise, and the noisy count after it, if there is one."""
-        return self.home.noise.noisy(total, centred, ticket.task.query, ticket.provided, self._noise, ticket.number)
+        query: Any = ticket.task.query
+        found = self.home.noise.noisy(total, centred, query, ticket.provided, self._noise, ticket.number)
+        for sign, numbers in self._shared:  # a party's release has the number of its neighbour's that shares the draw
+            law: Any = query.mechanism
+            found += sign * law.part(law.shared).noise(numbers.at(ticket.number), total.size, total.dtype)
+        return found
 
     def _rounding(self, query: Query, task: Gradient | Round | None = None) -> Rounding:
         if isinstance(task, Round) and task.update == "clipped_sum":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.reference.observers_slow import rows as rows_of
 
 import gossamer as gs
 from gossamer.cli.main import main
@@ -133,7 +134,7 @@ def test_coefficients_make_the_messages_of_the_run_itself(name):
     vectors = [vector for one in events if isinstance(one, Received) for vector in vectors_in(one.message)]
     assert len(vectors) == len(found.seen) > 10
     assert len(found.blocks) == 5
-    rows = found.rows([(one.block, one.row) for one in found.seen])
+    rows = rows_of(found, [(one.block, one.row) for one in found.seen])
     for vector, row in zip(vectors, rows, strict=True):
         expected = prepared.initial.values + row / scale @ released
         assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())

@@ -45,7 +45,8 @@ from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
 from gossamer.algorithms.gossip.exchange import Answer, Form, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few, imported_when_used
-from gossamer.algorithms.nodes import LearnerSettings, LearningNode, goes_by_all
+from gossamer.algorithms.nodes import LearningNode, goes_by_all
+from gossamer.algorithms.paired_noise import PairedSettings, check, paired_plan
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.effects import Record, Send
@@ -58,7 +59,7 @@ from gossamer.topology.mixing import Matrix, pairwise_expectation
 from gossamer.topology.topologies import Topology
 
 
-class Settings(LearnerSettings):
+class Settings(PairedSettings):
     """Settings of `gossip`.
 
     Attributes
@@ -178,7 +179,8 @@ def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Gr
 def terms(settings: Settings) -> Terms:
     """Terms of single gradients."""
     packed = settings.compression is not None
-    return Terms(told=goes_by_all(settings), linear=settings.aggregation is None and not packed, packed=packed)
+    linear = settings.aggregation is None and not packed
+    return Terms(told=goes_by_all(settings), linear=linear, packed=packed, paired=settings.noise == "pairwise")
 
 
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
@@ -245,6 +247,8 @@ ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     cast=cast,
+    check=check,
+    plan=lambda one: paired_plan(one, lambda: mixing(one.settings, one.names, one.graph), len(one.names), fresh=True),
     clips=Clips(("fixed", "quantile")),
     figures=Figures(staleness="computing", invariants=invariants, report=report, claims=claims),
     grows=True,

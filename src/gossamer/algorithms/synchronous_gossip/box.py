@@ -40,7 +40,8 @@ from pydantic import Field
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, few
 from gossamer.algorithms.lock_step import LockStepNode, LockStepState
-from gossamer.algorithms.nodes import LearnerSettings
+from gossamer.algorithms.paired_noise import PairedSettings, check, paired_plan
+from gossamer.algorithms.plan import Terms
 from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
@@ -51,7 +52,7 @@ from gossamer.topology.topologies import Topology
 from gossamer.vectors import Model, Public, Released, shifted, stepped
 
 
-class Settings(LearnerSettings):
+class Settings(PairedSettings):
     """Settings of `d_psgd` and `muffliato`.
 
     Attributes
@@ -257,6 +258,9 @@ ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     cast=cast,
+    terms=lambda settings: Terms(paired=settings.noise == "pairwise"),
+    check=check,
+    plan=lambda one: paired_plan(one, lambda: mixing(one.settings, one.graph, one.names), one.settings.gossip_steps),
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: few((3, 4), (4, 3), (6, 2), batch_size=4, gossip_steps=min(settings.gossip_steps, 2)),
 )

@@ -212,6 +212,8 @@ def _of_simulations(experiment: Experiment) -> Iterator[tuple[str, str]]:
     if experiment.terms.told:
         why = f"deployed nodes of {experiment.algorithm.name} are not told how many updates others have made"
         yield "algorithm.learning_rate.clock: global", why
+    if experiment.terms.paired:
+        yield "algorithm.noise: pairwise", "deployed parties have no secrets to draw noise from that two share"
     together = {"rounding": "reproducible", "strategy": "vmap"}
     for key in (key for key, value in together.items() if getattr(compute, key) == value):
         yield f"compute.{key}: {together[key]}", "deployed parties compute each example for itself, which is exact"

@@ -60,7 +60,8 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
     if prepared.experiment.faults.hostile is not None:
         raise NotLinear("expected nodes that send what they have, found faults.hostile")
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
-    book = Book(len(context.names))
+    apart = prepared.cast.trust or prepared.experiment.terms.paired  # noise and gradients, so there are no blocks
+    book = Book(2**62 if apart else len(context.names))
     start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0), book)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
     spec = prepared.experiment

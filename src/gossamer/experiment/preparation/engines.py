@@ -39,6 +39,7 @@ _LINKS = tuple(f"links.{key}" for key in ("bandwidth", "exceptions", "jitter", "
 _KEYS: tuple[tuple[Callable[[Prepared], Any], str], ...] = (
     (lambda p: p.algorithm.population is None, "algorithm.name"),
     (lambda p: p.world.told, "algorithm.learning_rate.clock"),
+    (lambda p: p.experiment.terms.paired, "algorithm.noise"),
     (lambda p: not isinstance(p.objective, LinearModel) or p.objective.size > PART, "objective.name"),
     (lambda p: p.objective.dtype != np.float32, "objective.dtype"),
     (lambda p: p.experiment.privacy.mechanism != "gaussian", "privacy.mechanism"),

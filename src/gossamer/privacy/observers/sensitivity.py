@@ -104,73 +104,43 @@ class Draw:
         Length by which one change of the party's data moves it, in deviations of its noise.
     noisy : bool
         Whether it has noise.
+    also : str
+        Another party that knows its noise, of a draw that two share.
     """
 
     owner: str
     moved: float
     noisy: bool = True
+    also: str = ""
 
 
-@dataclass(frozen=True)
-class View:
-    """View of an observer, in coordinates in which its noise is independent and of variance 1.
+def shifts(rows: Sequence[FloatArray], draws: Sequence[Draw]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Return how who sees ``rows`` sees a gradient of each draw move, where some draws have no noise.
 
-    Attributes
+    Parameters
     ----------
-    moves : ndarray [draws, coordinates]
-        How far a gradient of each draw moves them, a unit long.
-    escapes : ndarray [draws] of bool
-        Whether a gradient also moves what has no noise.
+    rows : sequence of ndarray [at most draws]
+        Coefficients, in the order of time.
     draws : sequence of Draw
         Noisy gradients.
-    clear : bool
-        Whether rounding leaves no doubt of what the coordinates are.
-    """
 
-    moves: FloatArray
-    escapes: npt.NDArray[np.bool_]
-    draws: Sequence[Draw]
-    clear: bool = True
-
-    def mu(self, own: Sequence[int], participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
-        """Return bounds of the Gaussian differential privacy of the gradients ``own``, in the order of time.
-
-        Parameters
-        ----------
-        own : sequence of int
-            Draws of one party.
-        participation : Participation
-            Those of them that one change may be in.
-        loose : float
-            Share of mu^2 that a bound without a search may be too large by.
-        """
-        if self.escapes[own].any():
-            return Mu(math.inf, math.inf)
-        lengths = np.array([self.draws[number].moved for number in own])
-        if not self.clear:
-            return Mu(0.0, mu(np.diag(lengths**2), participation, loose).most)
-        return mu_of(self.moves[own] @ self.moves[own].T, lengths, participation, loose)
-
-
-def view_of(rows: Sequence[FloatArray], draws: Sequence[Draw], all_new: bool = False) -> View:
-    """Return the view of who sees ``rows``, coefficients [at most draws] in the order of time.
-
-    If ``all_new``, it is unclear where a row seems to follow from those before it.
+    Returns
+    -------
+    moves : ndarray [draws, coordinates]
+        How far a gradient that is a unit long moves what is seen, in coordinates in which its noise is independent and
+        of variance 1.
+    escapes : ndarray [draws] of bool
+        Whether it also moves what has no noise, or rounding leaves that unclear.
     """
     noisy = np.array([draw.noisy for draw in draws], bool)
-    if noisy.all():  # noise is where gradients are, so the view is a projection
-        basis, clear = span(rows, len(draws))
-        return View(basis, np.zeros(len(draws), bool), draws, clear and not (all_new and basis.shape[1] < len(rows)))
-    seen = np.zeros((len(rows), len(draws)))
-    for number, row in enumerate(rows):
-        seen[number, : len(row)] = row
-    u, s, _ = svd(seen[:, noisy], full_matrices=False, check_finite=False)
-    kept = s > ROUNDING * max(seen.shape) * s.max(initial=0.0)
-    unclear = (s[kept] < _CLEAR * s.max(initial=0.0)).any()
+    basis, clear = span(rows, len(draws))
+    u, s, _ = svd(basis.T[:, noisy], full_matrices=False, check_finite=False)
+    kept = s > ROUNDING * len(draws) * s.max(initial=0.0)
+    unclear = not clear or (s[kept] < _CLEAR * s.max(initial=0.0)).any()
     u, s = u[:, kept], s[kept]
-    left = np.linalg.norm(seen - u @ (u.T @ seen), axis=0)
-    escapes = left > ROUNDING * max(seen.shape) * np.abs(seen).max(initial=0.0)
-    return View(((u.T @ seen) / s[:, None]).T, escapes | unclear, draws)
+    left = np.linalg.norm(basis - (basis @ u) @ u.T, axis=1)
+    escapes = left > ROUNDING * len(draws) * np.abs(basis).max(initial=0.0)
+    return basis @ u / s, escapes | unclear
 
 
 def span(

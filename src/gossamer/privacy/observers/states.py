@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import qr
+from scipy.linalg import block_diag, qr
 from scipy.sparse import csr_array
 
 from gossamer.arrays import FloatArray
@@ -63,11 +63,6 @@ class _Step:
     old: FloatArray
     new: FloatArray
     known: FloatArray
-
-
-def cost_of(blocks: Sequence[Block]) -> float:
-    """Return about how long `grams` takes, in the unit in which a basis of m messages of n draws takes m^2 n."""
-    return sum(2.0 * len(blocks).bit_length() * (one.base + one.draws) * one.base**2 for one in blocks)
 
 
 def grams(
@@ -147,7 +142,7 @@ def _steps(
     for block, matrix in zip(blocks, seen, strict=True):
         old = unknown.shape[1]
         noise = np.diag((~own[block.first : block.first + block.draws]).astype(np.float64))
-        parts, total = _joined(unknown, noise), _joined(whole, noise)
+        parts, total = block_diag(unknown, noise), block_diag(whole, noise)
         summands = np.sqrt(np.maximum(np.diag(total), 0.0))  # rounding is of these, and others may be far longer
         basis, clear = span([*(matrix @ parts)], old + block.draws, abs(matrix) @ summands, len(own))
         if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
@@ -167,11 +162,3 @@ def _steps(
         steps.append(_Step(across[:old], across[old:], known[old:]))
         later = known[:old, :old]
     return steps[::-1], True
-
-
-def _joined(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the matrix with two blocks on its diagonal."""
-    found = np.zeros((len(one) + len(other), one.shape[1] + other.shape[1]))
-    found[: len(one), : one.shape[1]] = one
-    found[len(one) :, one.shape[1] :] = other
-    return found

@@ -10,11 +10,13 @@ Coefficients are in units of the noise, so that each z_k has a variance of 1 and
 
 No vector has as many of them as there are draws. After every so many, a `Book` ends a block of time: the vectors that
 there are then, a few of each node, are what later ones are written in, with the draws since. So a long run is a chain
-of small sparse matrices, which `rows` multiplies out for some messages, and `gossamer.privacy.observers.states` never.
+of small sparse matrices, which `gossamer.privacy.observers.states` never multiplies out. Where noise and gradients are
+apart, messages are looked at all together, and there is one block.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -26,8 +28,8 @@ from scipy.sparse import csr_array
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, mu_of, view_of
-from gossamer.privacy.observers.states import Block, cost_of, grams
+from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, mu_of, shifts
+from gossamer.privacy.observers.states import Block, grams
 from gossamer.vectors import Blank, Vector
 
 _FAINT = 1e-10
@@ -249,25 +251,22 @@ class LinearSystem:
         """
         names = members_of(observer, self.final)
         all_new = "final" in observer.split("+") and self.sums > _FEW_SUMS
-        own = np.array([draw.owner in names for draw in self.draws], bool)
+        own = np.array([draw.owner in names or draw.also in names for draw in self.draws], bool)
         found = self.seen_by(observer)
         places: dict[str, list[int]] = {}
         for number, draw in enumerate(self.draws):
             if draw.moved:
                 places.setdefault(draw.owner, []).append(number)
-        if (
-            all(draw.noisy for draw in self.draws)
-            and self.blocks
-            and cost_of(self.blocks) < len(found) ** 2 * len(self.draws)
-        ):
+        lengths = {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
+        if all(draw.noisy for draw in self.draws):
             parts = self.parts(found, own, places, all_new)
-            lengths = {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
-            return {owner: mu_of(part, lengths[owner], participation, loose) for owner, part in parts.items()}
-        rows = self.rows(found)
-        rows[:, own] = 0.0
-        until = [*(block.first for block in self.blocks[1:]), len(self.draws), len(self.draws)]
-        view = view_of([row[: until[at]] for row, (at, _) in zip(rows, found, strict=True)], self.draws, all_new)
-        return {owner: view.mu(draws, participation, loose) for owner, draws in places.items()}
+        else:
+            assert not self.blocks, "where noise and gradients are apart, there is one block"
+            rows = [np.where(own[: len(row)], 0.0, row) for _, row in found]
+            moves, escapes = shifts(rows, self.draws)
+            parts = {owner: moves[of] @ moves[of].T for owner, of in places.items() if not escapes[of].any()}
+        known = {owner: mu_of(part, lengths[owner], participation, loose) for owner, part in parts.items()}
+        return {owner: known.get(owner, Mu(math.inf, math.inf)) for owner in places}
 
     def parts(
         self,
@@ -302,24 +301,6 @@ class LinearSystem:
                 found += [(one.block, one.row) for one in self.seen if one.receiver in of]
         once = {(at, id(row)): (at, row) for at, row in found}
         return sorted(once.values(), key=lambda one: one[0])
-
-    def rows(self, found: Sequence[tuple[int, FloatArray]]) -> FloatArray:
-        """Return the coefficients [vectors, draws] of vectors, each with its block, which do not go back in time."""
-        rows = np.zeros((len(found), len(self.draws)))
-        here, start = np.zeros((0, 0)), len(found)
-        for number, block in reversed([*enumerate([*self.blocks, _open(self.blocks, len(self.draws))])]):
-            later = here @ block.ends if here.size else np.zeros((len(here), block.base + block.draws))
-            begins = start
-            while begins and found[begins - 1][0] == number:
-                begins -= 1
-            here = np.zeros((len(found) - begins, block.base + block.draws))
-            here[start - begins :] = later
-            for place in range(begins, start):
-                row = found[place][1][: here.shape[1]]  # zeros alone keep the length that they had in an earlier block
-                here[place - begins, : len(row)] = row
-            rows[begins:, block.first : block.first + block.draws] = here[:, block.base :]
-            here, start = here[:, : block.base], begins
-        return rows
 
 
 def members_of(observer: str, nodes: Container[str]) -> frozenset[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.reference.observers_slow import Exchanges, allowed, exchanges, mu
+from tests.reference.observers_slow import rows as rows_of
 
 from gossamer.errors import SpecError
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Participation
@@ -171,14 +172,14 @@ def test_blocks_of_time_know_what_all_messages_at_once_do(seed):
     """P of each party, from a pseudo-inverse of all messages, and all coefficients."""
     system, rows, models = booked(seed)
     assert len(system.blocks) == 6
-    assert np.allclose(system.rows([(one.block, one.row) for one in system.seen]), rows, rtol=0, atol=1e-12)
-    assert np.allclose(system.rows([(6, row) for row in system.final.values()]), models, rtol=0, atol=1e-12)
+    assert np.allclose(rows_of(system, [(one.block, one.row) for one in system.seen]), rows, rtol=0, atol=1e-12)
+    assert np.allclose(rows_of(system, [(6, row) for row in system.final.values()]), models, rtol=0, atol=1e-12)
     places = {name(node): [n for n, draw in enumerate(system.draws) if draw.owner == name(node)] for node in range(5)}
     for observer in ("node:node-0", "coalition:node-1,node-2", "link:node-3,node-4+final", "everyone"):
         members = members_of(observer, system.final)
         own = np.array([draw.owner in members for draw in system.draws])
         found = system.seen_by(observer)
-        known = system.rows(found)
+        known = rows_of(system, found)
         known[:, own] = 0.0
         expected = known.T @ np.linalg.pinv(known @ known.T, rcond=1e-12, hermitian=True) @ known
         parts = system.parts(found, own, places)
@@ -189,9 +190,8 @@ def test_blocks_of_time_know_what_all_messages_at_once_do(seed):
 
 @pytest.mark.some(6)
 @pytest.mark.parametrize("seed", range(40))
-def test_in_blocks_more_knowledge_never_lowers_and_noise_never_raises_what_is_learnt(seed, monkeypatch):
+def test_in_blocks_more_knowledge_never_lowers_and_noise_never_raises_what_is_learnt(seed):
     """Also where every observer is accounted for by blocks, and everyone with all models learns all there is."""
-    monkeypatch.setattr("gossamer.privacy.observers.system.cost_of", lambda blocks: -1.0)
     system = booked(seed)[0]
     quieter = replace(system, draws=[replace(draw, moved=0.5) for draw in system.draws])
     more = ("node:node-0", "coalition:node-0,node-1", "coalition:node-0,node-1+link:node-2,node-3")
@@ -213,9 +213,8 @@ def test_messages_that_are_independent_are_as_many_as_what_is_known_of_all_draws
     assert np.trace(known) == pytest.approx(np.linalg.matrix_rank(rows, tol=1e-9))
 
 
-def in_blocks_of_two(monkeypatch, coefficients: list[float]) -> tuple[Book, list[Combination]]:
+def in_blocks_of_two(coefficients: list[float]) -> tuple[Book, list[Combination]]:
     """Make a draw a node, with these coefficients, in blocks of two, and have all observers accounted for by blocks."""
-    monkeypatch.setattr("gossamer.privacy.observers.system.cost_of", lambda blocks: -1.0)
     book = Book(2)
     return book, [book.drawn(1, np.float64, one, Draw(name(i), 1.0)) for i, one in enumerate(coefficients)]
 
@@ -226,17 +225,17 @@ def seen_last(book: Book, models: list[Combination], *vectors: Combination) -> L
 
 
 @pytest.mark.parametrize("longest", [1.0, 1e6, 1e15, 1e30])
-def test_a_vector_far_longer_than_others_hides_none_of_them(monkeypatch, longest):
+def test_a_vector_far_longer_than_others_hides_none_of_them(longest):
     """The observer is sent a draw of length 1 after its block, and has nothing of the longest."""
-    book, models = in_blocks_of_two(monkeypatch, [longest, 1.0, 1.0])
+    book, models = in_blocks_of_two([longest, 1.0, 1.0])
     found = seen_last(book, models, models[1]).against("everyone")
     assert found[name(1)].most == pytest.approx(1.0)
     assert found[name(0)].most == found[name(2)].most == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("little", [1e-3, 1e-7, 1e-9])
-def test_a_message_that_is_what_little_two_vectors_differ_by_tells_of_that(monkeypatch, little):
-    book, models = in_blocks_of_two(monkeypatch, [1.0, little])
+def test_a_message_that_is_what_little_two_vectors_differ_by_tells_of_that(little):
+    book, models = in_blocks_of_two([1.0, little])
     models[1] = models[1] + models[0]
     models.append(book.drawn(1, np.float64, 1.0, Draw(name(2), 1.0)))
     found = seen_last(book, models, models[1] - models[0]).against("everyone")
@@ -244,8 +243,7 @@ def test_a_message_that_is_what_little_two_vectors_differ_by_tells_of_that(monke
     assert found[name(0)].most <= 1e-9 or little < 1e-6
 
 
-def test_a_vector_of_zeros_that_is_older_than_its_block_tells_nothing(monkeypatch):
-    monkeypatch.setattr("gossamer.privacy.observers.system.cost_of", lambda blocks: math.inf)
+def test_a_vector_of_zeros_that_is_older_than_its_block_tells_nothing():
     book = Book(4)
     none = book.drawn(1, np.float64, 1.0, Draw(name(0), 1.0)) * 0.0
     for _ in range(3):
