@@ -84,8 +84,7 @@ _READERS: dict[Format, Callable[[Path, DatasetSettings], Pair]] = {
     "images": lambda path, settings: read_images(path),
     "cifar10": lambda path, settings: read_cifar10(path),
     "npz": lambda path, settings: read_npz(path),
-    "csv": partial(_table, "csv"),
-    "parquet": partial(_table, "parquet"),
+    **{form: partial(_table, form) for form in TABLES},
     "libsvm": _libsvm,
 }
 _OPTIONS: dict[str, tuple[Format, ...]] = {
@@ -122,13 +121,13 @@ def read_files(form: Format, train: Path, test: Path | None, settings: DatasetSe
 def _check_options(form: Format, settings: DatasetSettings) -> None:
     if settings.named is not None and form not in TABLES:
         raise DataError(
-            f"data set {settings.name!r}: 'features' names columns, which {' and '.join(TABLES)} files have, but this "
+            f"data set {settings.name!r}: 'features' names columns, which {', '.join(TABLES)} files have, but this "
             f"is {form}; give their number, or the shape"
         )
     for option, owners in _OPTIONS.items():
         if form not in owners and getattr(settings, option) != type(settings).model_fields[option].default:
             raise DataError(
-                f"data set {settings.name!r}: {option!r} is for {' and '.join(owners)} files, but this is {form}; "
+                f"data set {settings.name!r}: {option!r} is for {', '.join(owners)} files, but this is {form}; "
                 "leave it out"
             )
 

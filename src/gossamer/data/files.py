@@ -277,6 +277,9 @@ NAMES = tuple(map(str, KNOWN["cifar10"].labels or ()))
 PYTHON, BINARY = (KNOWN["cifar10"].others[form].files for form in (0, 2))
 """Files of the batches, the test batch last."""
 
+SAVED, SAVED_SPLITS = "state.json", "dataset_dict.json"
+"""Files that a folder has which `datasets` saved, and one of several splits."""
+
 _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -296,8 +299,8 @@ _SUFFIXES: dict[str, Format] = {
 def infer_format(path: Path) -> Format:
     """The format that a path's name says.
 
-    A folder is IDX or CIFAR-10 if it holds files of such names, else pictures. A file goes by its suffix, left of a
-    compression's; LIBSVM's own files often have none.
+    A folder is IDX, CIFAR-10 or one that `datasets` saved if it holds files of such names, else pictures. A file goes
+    by its suffix, left of a compression's; LIBSVM's own files often have none.
 
     Raises
     ------
@@ -307,6 +310,8 @@ def infer_format(path: Path) -> Format:
     if path.is_dir():
         if any(variant(path, name) for name in PYTHON + BINARY):
             return "cifar10"
+        if any((path / name).is_file() for name in (SAVED, SAVED_SPLITS)):
+            return "datasets"
         return "idx" if any(path.glob("*-ubyte*")) else "images"
     plain = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if plain.suffix not in _SUFFIXES:

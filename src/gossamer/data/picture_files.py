@@ -265,6 +265,13 @@ def _read_split(path: Path, entries: list[_Entry], image_module: Any) -> Labelle
     return Labelled(np.ascontiguousarray(channels_first), labels)
 
 
+def picture(path: Path, name: str, content: bytes) -> npt.NDArray[np.uint8]:
+    """One picture [channels, height, width] of what would be in a file of this name, refused as in `read_images`."""
+    image_module = require("PIL.Image", "data of pictures need", "images", DataError)
+    pixels = _pixels(path, (PurePosixPath(name), lambda: content), image_module, "")
+    return np.atleast_3d(pixels).transpose(2, 0, 1)
+
+
 def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDArray[np.uint8]:
     """One picture [height, width] or [height, width, 3]; an empty ``mode`` lets the picture choose."""
     name, read = entry

@@ -84,8 +84,8 @@ Scale = Annotated[DeclaredScale | NoScale | ConstantScale | PrivateScale, Field(
 ScaleSettings = Annotated[Scale, BeforeValidator(_named)]
 
 
-Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet", "cifar10"]
-TABLES: tuple[Format, ...] = ("csv", "parquet")
+Format = Literal["idx", "libsvm", "csv", "npz", "images", "parquet", "datasets", "cifar10"]
+TABLES: tuple[Format, ...] = ("csv", "parquet", "datasets")
 """Formats with columns that have names."""
 PICTURES: tuple[Format, ...] = ("idx", "images", "cifar10")
 """Formats with pixels of 0 to 255."""
@@ -164,8 +164,8 @@ class DatasetSettings(Section):
     test_path : Path, optional
         The file with the test examples, where they are in one of their own.
     format : str, optional
-        ``idx``, ``libsvm``, ``csv``, ``parquet``, ``npz``, ``images`` or ``cifar10``; by default what the name of the
-        file says.
+        ``idx``, ``libsvm``, ``csv``, ``parquet``, ``datasets`` (a folder that Hugging Face's ``save_to_disk`` wrote),
+        ``npz``, ``images`` or ``cifar10``; by default what the name of the file says.
     task : str
         ``classification`` turns labels into class numbers, ``regression`` keeps real targets.
     labels : tuple, optional

@@ -19,10 +19,12 @@ from gossamer.data.column_hints import Codes, check_undeclared, warn_of_marks
 from gossamer.data.columns import Column, Columns, CsvSettings, feature_names, with_marks
 from gossamer.data.dates import NAMES, part_of, read_dates, shown
 from gossamer.data.examples import Labelled, Labels, Places, as_float32
-from gossamer.errors import DataError, RunWarning, counted, did_you_mean
+from gossamer.errors import DataError, RunWarning, counted, did_you_mean, failing_as
 
 Cells = Sequence[str] | Floats
 """Of one column: texts, or numbers of which NaN is an empty cell."""
+
+ONE_SHAPE = "expected arrays or pictures of one shape in all rows"
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a", "#na", "<na>"))
 """Cells, in small letters, that say nothing."""
@@ -317,6 +319,8 @@ class NamedRows:
         Dialect of texts.
     numbered : bool
         Whether the names are mere positions.
+    arrays : mapping of str to callable
+        Columns whose cells are pictures or arrays, and functions of cells that give their numbers, [rows, ...].
     """
 
     source: str
@@ -325,6 +329,7 @@ class NamedRows:
     unit: str = "line"
     csv: CsvSettings = field(default_factory=CsvSettings)
     numbered: bool = False
+    arrays: Mapping[str, Callable[[Cells], npt.NDArray[np.float32]]] = field(default_factory=dict)
 
     @property
     def decimal(self) -> str:
@@ -472,15 +477,17 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
         said = counted(left_out, "row without a target is", "rows without a target are", form=",")
         warnings.warn(f"{table.at()}: {said} left out", RunWarning, stacklevel=4)
     whole = {what: np.concatenate(parts) for what, parts in texts.items()}
-    rows = np.concatenate(features)
+    with failing_as(DataError, f"{table.at()}: {ONE_SHAPE} (", ")", ValueError):
+        rows = np.concatenate(features)
+    made = {} if table.arrays.keys() & columns.keys() else columns
     if not wanted.trained:
         if wanted.columns is None:
-            check_undeclared(table.at, tuple(columns), rows)
+            check_undeclared(table.at, tuple(made), rows)
         if wanted.real and target is not None:
             reader.coded[target] = Codes.of(whole["target"])
         warn_of_marks(table.at, {**columns, str(target): wanted.target_range}, target, reader.coded)
     labels = _labels(whole["target"], table, wanted) if "target" in whole else np.zeros(0)
-    names, where = (feature_names(columns), tuple(columns)), Places(table.source, np.concatenate(places), table.unit)
+    names, where = (feature_names(made), tuple(made)), Places(table.source, np.concatenate(places), table.unit)
     outside = {name: count for name, count in counts.items() if count}
     more = {name: np.array(found, np.str_) for name, found in beside.items()}
     return Labelled(rows, labels, whole.get("owner"), whole.get("person"), *names, target, where, outside, more)
@@ -525,6 +532,12 @@ def _columns(table: NamedRows, wanted: Wanted, target: str | None) -> Columns:
             f"{table.at()}: features names {wanted.person!r}, which says whose an example is and is no feature; leave "
             "it out"
         )
+    odd = [name for name in (target, *whose, *chosen) if name in table.arrays]
+    if odd and (odd != chosen or wanted.columns):
+        raise DataError(
+            f"{table.at(None, odd[0])}: expected numbers or texts, found arrays, which may only be all the features; "
+            "name every other column but the target under dataset.ignore, and none as a feature, or leave this one out"
+        )
     if not chosen:
         raise DataError(
             f"{table.at()}: expected a feature in a column of its own, found none beside {', '.join(apart)}"
@@ -542,7 +555,9 @@ class _RowReader:
     coded: dict[str, Codes] = field(default_factory=dict)
 
     def features(self, block: Block) -> npt.NDArray[np.float32]:
-        """The features of a block's rows, [rows, features]."""
+        """The features of a block's rows, [rows, features], or [rows, ...] of arrays."""
+        for name in self.columns.keys() & self.table.arrays.keys():
+            return self.table.arrays[name](block.cells[self.positions[name]])
         rows = np.zeros((len(block.places), len(feature_names(self.columns))), np.float32)
         start = 0
         for name, column in self.columns.items():

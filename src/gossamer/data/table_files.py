@@ -1,63 +1,102 @@
-"""CSV and Parquet files as tables: read from their beginning to their end, a block of rows at a time."""
+"""CSV and Parquet files, and folders of `datasets`, as tables: read from end to end, a block of rows at a time."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gossamer.data.column_hints import is_value
 from gossamer.data.columns import CsvSettings
-from gossamer.data.files import opened
-from gossamer.data.table import BLOCK, Block, Cells, NamedRows, in_blocks, of_dialect
-from gossamer.errors import DataError
+from gossamer.data.files import SAVED, SAVED_SPLITS, opened, read_bytes
+from gossamer.data.picture_files import picture
+from gossamer.data.table import BLOCK, ONE_SHAPE, Block, Cells, NamedRows, in_blocks, of_dialect
+from gossamer.errors import DataError, failing_as
 from gossamer.extras import require
 
 
 def table_file(
     path: Path, form: str, dialect: CsvSettings | None = None, *, least: int = 2, trained: bool = False
 ) -> NamedRows:
-    """A file of ``form`` csv or parquet as a table; see `csv_table` and `parquet_table`."""
-    return parquet_table(path) if form == "parquet" else csv_table(path, dialect, least=least, trained=trained)
+    """A file of ``form`` csv, parquet or datasets as a table; see `csv_table` and `parquet_table`."""
+    return csv_table(path, dialect, least=least, trained=trained) if form == "csv" else parquet_table(path)
 
 
 def parquet_table(path: Path) -> NamedRows:
-    """A Parquet file as a table; its rows are read as they are asked for. It needs pyarrow, which is optional.
+    """A Parquet file, or a folder that Hugging Face's `datasets` saved, as a table.
+
+    Its rows are read as they are asked for. It needs pyarrow, which is optional, and not `datasets`.
 
     Raises
     ------
     DataError
-        If it is no such file, its columns have not different names, or pyarrow is not installed.
+        If it is no such file or folder, or one of several splits, its columns have not different names, or pyarrow is
+        not installed.
     """
-    who = f"{path}: save the table as CSV; a Parquet file needs"
+    kind = "a folder that datasets saved" if path.is_dir() else "a Parquet file"
+    who = f"{path}: save the table as CSV; {kind} needs"
     pa, pq = (require(name, who, "parquet", DataError) for name in ("pyarrow", "pyarrow.parquet"))
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise DataError(f"cannot read {path}: expected a regular file; correct its path")
     try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: expected a Parquet file ({_first_line(error)})") from error
-    names = tuple(map(str, file.schema_arrow.names))
+        schema, batches = _saved(path, pa) if path.is_dir() else _of_file(pq.ParquetFile(path))
+    except (OSError, pa.ArrowException, json.JSONDecodeError, LookupError, TypeError) as error:
+        raise DataError(f"{path}: expected {kind} ({_first_line(error)})") from error
+    names = tuple(map(str, schema.names))
     if len(set(names)) < len(names):
         raise DataError(f"{path}: expected columns of different names, found {', '.join(names)}")
-    return NamedRows(str(path), names, _blocks(path, file, pa), unit="row")
+    # A type of its own, which `datasets` registers where it is loaded, is kept as a list.
+    nested = [each.name for each in schema if pa.types.is_nested(getattr(each.type, "storage_type", each.type))]
+    arrays = {name: partial(_numbers, path, name) for name in nested}
+    return NamedRows(str(path), names, _blocks(path, batches, pa, arrays), unit="row", arrays=arrays)
 
 
-def _blocks(path: Path, file: Any, pa: Any) -> Iterator[Block]:
+def _of_file(file: Any) -> tuple[Any, Iterator[Any]]:
+    return file.schema_arrow, file.iter_batches(16 * BLOCK)
+
+
+def _saved(path: Path, pa: Any) -> tuple[Any, Iterator[Any]]:
+    """Columns, and rows, of a folder of one split."""
+    if (path / SAVED_SPLITS).is_file():
+        splits = json.loads(read_bytes(path / SAVED_SPLITS))["splits"]
+        path = path / splits[0]
+        if len(splits) > 1:
+            raise DataError(
+                f"{path.parent}: expected one split, found {', '.join(splits)}; give the folder of one, such as path: "
+                f"{path}, and perhaps that of another as test_path"
+            )
+    files = [path / each["filename"] for each in json.loads(read_bytes(path / SAVED))["_data_files"]]
+    opened = [pa.ipc.open_stream(pa.memory_map(str(file))) for file in files]
+    return opened[0].schema, chain.from_iterable(opened)
+
+
+def _blocks(path: Path, batches: Iterator[Any], pa: Any, arrays: Collection[str]) -> Iterator[Block]:
     start = 1
     try:
-        for batch in file.iter_batches(16 * BLOCK):
-            cells = [_cells(path, name, column, pa) for name, column in zip(batch.schema.names, batch.columns)]
+        for batch in batches:
+            columns = zip(batch.schema.names, batch.columns)
+            cells = [one.to_pylist() if name in arrays else _cells(path, name, one, pa) for name, one in columns]
             yield Block(range(start, start + len(batch)), cells)
             start += len(batch)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is damaged ({_first_line(error)}); get the file again") from error
+
+
+def _numbers(path: Path, name: str, cells: Any) -> npt.NDArray[np.float32]:
+    """Arrays of one shape, or pictures as [channels, rows, columns]."""
+    if all(isinstance(cell, dict) and cell.get("bytes") for cell in cells):
+        cells = [picture(path, f"one of {name!r}", cell["bytes"]) for cell in cells]
+    with failing_as(DataError, f"{path}, column {name!r}: {ONE_SHAPE} (", ")", (TypeError, ValueError)):
+        return np.asarray(cells, np.float32)
 
 
 def _cells(path: Path, name: str, column: Any, pa: Any) -> Cells:

@@ -174,10 +174,10 @@ def look(
     if form is None:
         with suppress(DataError):
             form = infer_format(path)
-    if form not in TABLES:
+    dialect = sniffed(path, csv) if form == "csv" else None
+    table = table_file(path, form, dialect) if form in TABLES else None
+    if table is None or table.arrays:
         raise DataError(f"{path}: expected a CSV or Parquet file, found {_other(path, form)}")
-    dialect = None if form == "parquet" else sniffed(path, csv)
-    table = table_file(path, form, dialect)
     if labelled_by is not None:
         target, place = labelled_by, table.names.index(labelled_by[0])
         table = replace(table, blocks=(having_target(block, place, *target[1:]) for block in table.blocks))

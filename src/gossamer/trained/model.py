@@ -190,7 +190,7 @@ def _format(data: Declaration, path: Path) -> Format:
     DataError
         If rows of such files do not fit the model.
     """
-    known = not data.tabular or (bool(path.suffix) and not path.is_dir())  # a table may have any name
+    known = not data.tabular or bool(path.suffix) or path.is_dir()  # a table may have any name
     form: Format | None
     try:
         form = infer_format(path) if known else "csv"
@@ -198,7 +198,7 @@ def _format(data: Declaration, path: Path) -> Format:
         form = data.format or ("csv" if data.tabular else None)
     if form is None:
         raise DataError(f"{path}: {_wanted(data)}, found a name that ends in {path.suffix}; rename it so")
-    if (form in TABLES) != data.tabular:
+    if (form in TABLES) != data.tabular and form != "datasets":  # which may be either
         found = "a table" if form in TABLES else f"{form}, which has no columns with names"
         raise DataError(f"{path}: {_wanted(data)}, found {found}; save the rows so")
     return form
@@ -216,9 +216,8 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> L
         arrays = read_arrays(path, read_bytes(path))
         if "features" in arrays and "targets" not in arrays:
             return _of_numbers(data, arrays["features"], labelled, str(path))
-    settings = DatasetSettings(name="rows", format=form, features=data.shape, layout=data.layout)
-    if form == "libsvm":
-        settings = settings.model_copy(update={"first_index": data.first_index})
+    own = {key: getattr(data, key) for key in {"libsvm": ["first_index"], "datasets": ["target"]}.get(form, ())}
+    settings = DatasetSettings(name="rows", format=form, features=data.shape, layout=data.layout, **own)
     parts = [part for part in read_files(form, path, None, settings) if part is not None]
     features = [data.prepare(part.features, str(path)) for part in parts]
     joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)

@@ -238,11 +238,11 @@ def test_layout_follows_the_share_of_entries(tmp_path: Path, filled: int, sparse
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"owner": "site"}, "'owner' is for csv and parquet files, but this is libsvm"),
+        ({"owner": "site"}, "'owner' is for csv, parquet, datasets files, but this is libsvm"),
         ({"target": "y"}, "'target' is for csv"),
         (
             {"features": ["a", "b"], "target": "y"},
-            "'features' names columns, which csv and parquet files have, but this is libsvm",
+            "'features' names columns, which csv, parquet, datasets files have, but this is libsvm",
         ),
         ({"test_fraction": 0.1}, "too few to hold out 0.1"),
     ],

@@ -85,7 +85,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         load_dataset(settings(path))
     lists = {"a": [[1], [2]], "day": [date(2026, 1, 1), None], "ill": [0, 1]}
     pq.write_table(pa.table(lists), path)
-    with pytest.raises(DataError, match="column 'a': expected numbers or texts, found list"):
+    with pytest.raises(DataError, match="column 'a': expected numbers or texts, found arrays"):
         load_dataset(settings(path, columns={"a": "number"}, person=None))
     pq.write_table(pa.table({"day": lists["day"], "ill": [0, 1]}), path)
     with pytest.raises(DataError, match="row 1, column 'day': expected a number, found '2026-01-01'"):

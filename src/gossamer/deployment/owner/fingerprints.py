@@ -73,7 +73,7 @@ def examples_at(path: Path) -> Iterator[bytes]:
 
 
 def _rows(path: Path) -> Iterator[bytes]:
-    if path.is_dir() and not any(path.glob("*-ubyte*")):
+    if path.is_dir() and infer_format(path) not in ("idx", "datasets"):
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return chain.from_iterable(_rows_in_folder(file) for file in files)
     try:
@@ -146,9 +146,9 @@ def _parquet(path: Path) -> Iterator[bytes]:
             yield "\0".join(cell if isinstance(cell, str) else repr(cell + 0.0) for cell in row).encode()
 
 
-def _cell(text: str) -> str:
-    number = _number(text)
-    return text.strip() if number is None else repr(number)
+def _cell(text: object) -> str:
+    number = _number(str(text))
+    return str(text).strip() if number is None else repr(number)
 
 
 def _read(form: Format, path: Path) -> Iterator[bytes]:
@@ -187,7 +187,7 @@ def _sparse(features: Any) -> Iterator[tuple[Any, Any]]:
 
 _ROWS: dict[Format, Callable[[Path], Iterator[bytes]]] = {
     "csv": _csv,
-    "parquet": _parquet,
+    **dict.fromkeys(("parquet", "datasets"), _parquet),
     "images": _pictures,
     "libsvm": _libsvm,
     **{form: partial(_read, form) for form in ("npz", "idx", "cifar10")},

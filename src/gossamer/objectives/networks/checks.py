@@ -387,7 +387,8 @@ def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple
         total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
         kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), total)
-        expected = _gradient(twin, moved.double(), features[[one]], targets[[one]])
+        parts = LoopedGradients(twin).gradients(moved.double()[None], features[None, [one]], targets[None, [one]])
+        expected = torch.cat(parts, -1).flatten().numpy()
         norm = float(np.linalg.norm(expected))
         half, square = np.empty_like(total), np.empty(1)
         kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), half, norm / 2, square)
@@ -414,11 +415,3 @@ def _alike(kernel: Kernel, x: FloatArray, y: npt.NDArray[Any], model: FloatArray
         if not np.array_equal(total, alone):
             return False
     return True
-
-
-def _gradient(network: Network, model: Tensor, features: Tensor, targets: Tensor) -> npt.NDArray[np.float64]:
-    """The gradient of an example [1, ...] by an ordinary backward pass; ``torch.func`` takes a second to import."""
-    at = model.clone().requires_grad_()
-    loss = network.losses(network.parameters(at), features, targets).sum()
-    found: npt.NDArray[np.float64] = torch.autograd.grad(loss, at)[0].numpy()
-    return found
