@@ -432,7 +432,7 @@ def test_small_problems_settle_although_the_rounds_are_whole_numbers() -> None:
         ),
         ({"epsilon": 1e9}, "plan a smaller epsilon"),
         ({"epsilon": 1e308}, "plan a smaller epsilon"),
-        ({"r0": "max"}, "r0 must lie in .* found 'max'"),
+        ({"r0": "most"}, "r0 must be max or a number in .* found most"),
         ({"sigma": "8"}, "sigma must be a finite number .* found '8'"),
         ({"epsilon": None}, "epsilon must be a finite number > 0, found None"),
         ({"dataset_size": math.inf}, "dataset_size must be a whole number .* found inf"),

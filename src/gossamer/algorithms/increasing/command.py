@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -96,18 +95,10 @@ def _which_counts(plan: of.RoundPlan) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(of.RoundProblem):
     """Options of the command."""
 
-    initial_size: Annotated[int, of.INITIAL_SIZE]
-    dataset_size: Annotated[int, of.DATASET_SIZE]
-    gradients: Annotated[int, of.GRADIENTS]
-    sigma: Annotated[float, of.SIGMA]
-    epsilon: Annotated[float, of.EPSILON]
-    power: Annotated[float, of.POWER] = 1.0
     r0: Annotated[str | None, Option("a number up to 1/e, or max (default: r0(sigma) of the main theorem)", "R")] = None
-    case: Annotated[int, of.CASE] = 1
-    over: Annotated[float | None, of.OVER] = None
     neighboring_relation: Annotated[NeighboringRelation, Option("of what is proved", also=("--relation",))] = (
         NeighboringRelation.ADD_OR_REMOVE_ONE
     )
@@ -117,26 +108,10 @@ def answer(options: Options, doing: Doing) -> Answer:
     """Return a plan: what is claimed beside what is proved."""
     if options.over is not None and options.case != 2:
         raise CallerError("--over is K in units of K+, and only with --case 2; leave it out, or add --case 2")
-    given = {name: getattr(options, name) for name in _GIVEN}
-    plan = of.plan_rounds(of.RoundProblem(**given, r0=_r0(options.r0, options.sigma), over=options.over or 1.0))
+    plan = of.plan_rounds(options)
     with doing(f"accounting for {counted(plan.rounds, 'round')}"):
         proved = of.prove(plan, options.neighboring_relation)
     return plan_answer(plan, proved, options.neighboring_relation)
-
-
-_GIVEN = ("initial_size", "dataset_size", "gradients", "sigma", "epsilon", "power", "case")
-
-
-def _r0(text: str | None, sigma: float) -> float | None:
-    if text is None or text == "max":
-        return None if text is None else of.maximal_r0(sigma)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1 / math.e:
-        raise CallerError(f"--r0 must be max or a number in (0, 1/e], 1/e = {1 / math.e:.6f}; found {text}")
-    return value
 
 
 COMMAND = Command(

@@ -49,16 +49,7 @@ SETTLED = 0.01
 _MOST_PASSES = 2000
 
 
-INITIAL_SIZE = Option("s_0, gradients in the first round", "S", ge=1, le=10**12)
-DATASET_SIZE = Option("examples of the client", "N", ge=1, le=10**12)
-GRADIENTS = Option("gradients in all rounds together", "K", ge=1)
-SIGMA = Option(
-    "noise multiplier: sd of the sum's noise / clip", "Z", ge=1.137, le=10**6, why=", as the main theorem needs"
-)
-EPSILON = Option("to be claimed", "E", gt=0)
-POWER = Option("p", "P", ge=0, le=4)
-CASE = Option("of the main theorem: 1, K <= K-; 2, K >= K+", "N", ge=1, le=2)
-OVER = Option("with --case 2: K/K+ (default: 1)", "X", ge=1, le=1000)
+_SIGMA = "noise multiplier: sd of the sum's noise / clip"
 
 
 @dataclass(frozen=True)
@@ -79,12 +70,12 @@ class RoundProblem(Bounded):
         Epsilon that the main theorem is to claim.
     power : float
         p of the sizes N_c q (i + m)^p: 0, or from 0.1 to 4.
-    r0 : float, optional
+    r0 : float or "max", optional
         Constant r0; by default r0(sigma) of the main theorem; larger ones allow larger rounds.
     case : {1, 2}
         Case of the main theorem: K <= K-, or K >= K+.
-    over : float
-        k of case 2: K = k K+, at least 1.
+    over : float, optional
+        k of case 2: K = k K+, at least 1, which it is by default.
 
     Raises
     ------
@@ -92,15 +83,15 @@ class RoundProblem(Bounded):
         If a number is out of its range or the first round is too large for r0.
     """
 
-    initial_size: Annotated[int, INITIAL_SIZE]
-    dataset_size: Annotated[int, DATASET_SIZE]
-    gradients: Annotated[int, GRADIENTS]
-    sigma: Annotated[float, SIGMA]
-    epsilon: Annotated[float, EPSILON]
-    power: Annotated[float, POWER] = 1.0
-    r0: float | None = None
-    case: Annotated[int, CASE] = 1
-    over: Annotated[float, OVER] = 1.0
+    initial_size: Annotated[int, Option("s_0, gradients in the first round", "S", ge=1, le=10**12)]
+    dataset_size: Annotated[int, Option("examples of the client", "N", ge=1, le=10**12)]
+    gradients: Annotated[int, Option("gradients in all rounds together", "K", ge=1)]
+    sigma: Annotated[float, Option(_SIGMA, "Z", ge=1.137, le=10**6, why=", as the main theorem needs")]
+    epsilon: Annotated[float, Option("to be claimed", "E", gt=0)]
+    power: Annotated[float, Option("p", "P", ge=0, le=4)] = 1.0
+    r0: float | str | None = None
+    case: Annotated[int, Option("of the main theorem: 1, K <= K-; 2, K >= K+", "N", ge=1, le=2)] = 1
+    over: Annotated[float | None, Option("with --case 2: K/K+ (default: 1)", "X", ge=1, le=1000)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +116,7 @@ class RoundProblem(Bounded):
     def theorem(self, ratio: float, power: float | None = None) -> MainTheorem:
         """The main theorem's constants at an m/T, and at another ``power`` if it is given."""
         power = self.power if power is None else power
-        r0 = recommended_r0(self.sigma, power) if self.r0 is None else self.r0
+        r0 = recommended_r0(self.sigma, power) if self.r0 is None else _number_of(self.r0, self.sigma)
         return MainTheorem(power, r0, self.sigma, ratio)
 
     @property
@@ -252,7 +243,7 @@ def _above_k_plus(problem: RoundProblem) -> Pass:
 def _limits(problem: RoundProblem, assumed: float) -> tuple[float, float]:
     """(The q of the case, the largest with K <= K*) at an assumed m/T."""
     p, theorem = problem.power, problem.theorem(assumed)
-    coefficient = theorem.b if problem.case == 1 else theorem.a * problem.over
+    coefficient = theorem.b if problem.case == 1 else theorem.a * (problem.over or 1.0)
     try:
         by_case = (coefficient * problem.epsilon ** ((1 + p) / (1 + 2 * p)) / problem.epochs) ** (1 + 2 * p)
     except OverflowError:  # of a budget so large that only K* binds
@@ -300,6 +291,20 @@ def maximal_r0(sigma: float) -> float:
     """
     most = largest_r0(sigma)
     return most if most == 1 / math.e else 0.99 * most
+
+
+def _number_of(r0: float | str, sigma: float) -> float:
+    if not isinstance(r0, str):
+        return r0
+    if r0 == "max":
+        return maximal_r0(sigma)
+    try:
+        value = float(r0)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1 / math.e:
+        raise SpecError(f"--r0 must be max or a number in (0, 1/e], 1/e = {1 / math.e:.6f}; found {r0}")
+    return value
 
 
 Sizes = npt.NDArray[np.int64]
