@@ -15,7 +15,7 @@ from typing import Any
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
 from gossamer.protocol.effects import CancelTimer, Record, Send
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Refused, Resumed
+from gossamer.protocol.events import PeerDown, PeerUp, Resumed
 from gossamer.protocol.messages import Message, message
 from gossamer.protocol.node import Effects, on
 
@@ -102,15 +102,6 @@ class LockStepNode(RoundNode):
         else:
             yield from self.end(s.finished)
 
-    def refused(self, event: Refused, now: float) -> Effects:
-        """The budget is spent. Where rounds are numbered, the node goes on averaging."""
-        if self.quota is None:
-            yield from self.end("budget")
-        else:
-            yield from self.finish("budget")
-            yield from self.begin()
-            yield from self.advance()
-
     def advance(self) -> Effects:
         """Make steps and begin rounds, as far as one can."""
         s = self.state
@@ -129,11 +120,9 @@ class LockStepNode(RoundNode):
         if self.state.sent and not self.missing:
             yield from self.advance()
 
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
+    def rang(self, timer: str) -> Effects:
         s = self.state
-        if event.timer == "deadline":
-            yield from self.end("deadline")
-        elif s.sent:
+        if s.sent:
             s.probes += 1
             for name in sorted(self.missing):
                 yield Send(name, Probe())

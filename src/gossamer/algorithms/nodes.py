@@ -91,7 +91,11 @@ class EndingNode(Node):
 
     @on(Elapsed)
     def elapsed(self, event: Elapsed, now: float) -> Effects:
-        return self.end("deadline")
+        return self.end("deadline") if event.timer == "deadline" else self.rang(event.timer)
+
+    def rang(self, timer: str) -> Effects:
+        """Another timer than the deadline's rings."""
+        return []
 
     def end(self, reason: str) -> Effects:
         """Make no more updates, and tell those who would wait for them."""
@@ -212,6 +216,19 @@ class RoundNode(LearningNode):
     @property
     def updates_made(self) -> int:
         return self.round
+
+    @abstractmethod
+    def advance(self) -> Effects:
+        """Go on with the average, as far as one can."""
+
+    def refused(self, event: Refused, now: float) -> Effects:
+        """The budget is spent. Where rounds are numbered, the node goes on averaging."""
+        if self.quota is None:
+            yield from self.end("budget")
+        else:
+            yield from self.finish("budget")
+            yield from self.begin()
+            yield from self.advance()
 
 
 def goes_by_all(settings: Any) -> bool:

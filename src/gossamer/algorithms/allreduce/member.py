@@ -37,7 +37,7 @@ from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.encoding import frozen
-from gossamer.protocol.events import Completed, Elapsed, PeerDown, Refused, Resumed
+from gossamer.protocol.events import Completed, PeerDown, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate, stepped
@@ -250,14 +250,6 @@ class AllreduceNode(RoundNode):
         if move is not None:
             yield from self.contribute(stepped(self.state.w, move, -self.rate))
 
-    def refused(self, event: Refused, now: float) -> Effects:
-        """The budget is spent. Where rounds are numbered, the others can go on with this node's model."""
-        if self.quota is None:
-            yield from self.end("budget")
-        else:
-            yield from self.finish("budget")
-            yield from self.contribute(self.state.w)
-
     def resume(self, event: Resumed, now: float) -> Effects:
         """Set the timers again and go on; what was being computed is lost."""
         s = self.state
@@ -356,12 +348,10 @@ class AllreduceNode(RoundNode):
 
     # When a member is silent
 
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        if event.timer == "deadline":
-            yield from self.end("deadline")
-        elif event.timer != "join" or self.state.left_out:
+    def rang(self, timer: str) -> Effects:
+        if timer != "join" or self.state.left_out:
             does = {"chunk": self.call_census, "probe": self.probe, "census": self.close_census}
-            yield from does.get(event.timer, self.ask_to_join)()
+            yield from does.get(timer, self.ask_to_join)()
 
     def probe(self) -> Effects:
         """Have the session find out whether the member before is there, whose chunk is due."""

@@ -25,7 +25,7 @@ from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import ClippedUpdate, Gradient, LocalUpdate, Query, TrainingQuery
 from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
 from gossamer.protocol.encoding import register
-from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Resumed, Started
+from gossamer.protocol.events import Answered, Completed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.sides.plan import WHOLE
@@ -524,12 +524,10 @@ class CohortServer(ClientServer):
         timeout = self.waiting.timeout
         yield self.wait_for(self.timer) if timeout is None else SetTimer(timeout, self.timer)
 
-    def elapsed(self: Any, event: Elapsed, now: float) -> Effects:
+    def rang(self: Any, timer: str) -> Effects:
         """Go on without the late; or have the session find out who of the awaited is lost, by how long each takes."""
         s = self.state
-        if event.timer != self.timer:
-            yield from self.end("deadline")
-        elif self.asks and not s.finished:
+        if self.asks and not s.finished:
             s.probes += 1
             for client in sorted(self.awaited):
                 yield Send(client, Probe())

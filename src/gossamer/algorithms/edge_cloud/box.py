@@ -64,7 +64,7 @@ from gossamer.privacy.guarantees import Claim
 from gossamer.privacy.mechanisms import NeighboringRelation, RadialNoise
 from gossamer.privacy.tasks import Gradient
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp
+from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.section import Section
 from gossamer.vectors import Blank, Model, Public, Released
@@ -411,10 +411,7 @@ class ServerNode(ModelServer):
             yield CancelTimer("probe")
         s.probing = blocked
 
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        if event.timer == "deadline":
-            yield from self.end("deadline")
-            return
+    def rang(self, timer: str) -> Effects:
         self.state.probing = False
         for edge in sorted(self.state.working):
             yield Send(edge, Probe())

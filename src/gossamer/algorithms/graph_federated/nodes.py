@@ -26,7 +26,7 @@ from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reject, Release, Send, SetTimer
-from gossamer.protocol.events import Answered, Completed, Elapsed, PeerDown, PeerUp, Refused, Resumed, Started
+from gossamer.protocol.events import Answered, Completed, PeerDown, PeerUp, Refused, Resumed, Started
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, RoundsMade, on
 from gossamer.vectors import LARGEST_VALUE, Confined, Model, Public, Released
@@ -546,12 +546,10 @@ class ServerNode(EndingNode):
 
     # Timers, interruptions, the end
 
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        if event.timer == "deadline":
-            yield from self.end("deadline")
-        elif event.timer == "agents":
+    def rang(self, timer: str) -> Effects:
+        if timer == "agents":
             yield from self.time_is_up()
-        elif event.timer == "probe" and not self.state.finished:
+        elif timer == "probe" and not self.state.finished:
             yield from self.probe()
 
     def probe(self) -> Effects:

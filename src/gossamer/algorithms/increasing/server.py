@@ -18,7 +18,7 @@ from gossamer.algorithms.increasing.settings import MOST_ROUNDS, PublicRounds
 from gossamer.algorithms.nodes import EndingNode, Probe
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Finish, Send
-from gossamer.protocol.events import Elapsed, PeerDown, PeerUp, Resumed
+from gossamer.protocol.events import PeerDown, PeerUp, Resumed
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import Blank, Coordinates, Model, Public, Released, spread
@@ -290,10 +290,7 @@ class Gatherer(EndingNode):
             s.waiting = True
             yield self.wait_for("probe")
 
-    def elapsed(self, event: Elapsed, now: float) -> Effects:
-        yield from self.end("deadline") if event.timer == "deadline" else self.probe()
-
-    def probe(self) -> Effects:
+    def rang(self, timer: str) -> Effects:
         s = self.state
         s.waiting = False
         if s.finished:
