@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
+from gossamer.algorithms.nodes import LearnerState, RoundNode
 from gossamer.protocol.effects import CancelTimer, Record, Send
 from gossamer.protocol.events import PeerDown, PeerUp, Resumed
 from gossamer.protocol.messages import Message, message
@@ -123,9 +123,7 @@ class LockStepNode(RoundNode):
     def rang(self, timer: str) -> Effects:
         s = self.state
         if s.sent:
-            s.probes += 1
-            for name in sorted(self.missing):
-                yield Send(name, Probe())
+            yield from self.sound_out(sorted(self.missing))
             yield self.wait_for("patience")
 
     @on(PeerDown)

@@ -7,7 +7,7 @@ may leave or die at any time. What is computed is its algorithm's own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -60,6 +60,11 @@ class EndingNode(Node):
     def wait_for(self, timer: str) -> SetTimer:
         """Timer for those who are waited for, until it is time to see who is there: each time twice as long."""
         return SetTimer(self.patience * 2 ** min(self.state.probes, MOST_DOUBLINGS), timer)
+
+    def sound_out(self, peers: Iterable[str]) -> Effects:
+        """Have the session find out who is lost of those that are waited for."""
+        self.state.probes += 1
+        return [Send(peer, Probe()) for peer in peers]
 
     @on(Started)
     def start(self, event: Started, now: float) -> Effects:

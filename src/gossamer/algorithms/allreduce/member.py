@@ -356,8 +356,7 @@ class AllreduceNode(RoundNode):
     def probe(self) -> Effects:
         """Have the session find out whether the member before is there, whose chunk is due."""
         if (before := self.before) is not None:
-            self.state.probes += 1
-            yield Send(before, Probe())
+            yield from self.sound_out([before])
             yield self.wait()
 
     @on(Probe, by="numbers")

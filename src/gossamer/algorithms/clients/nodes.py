@@ -17,13 +17,13 @@ from typing import Any
 from gossamer.algorithms.clients.settings import PATIENCE, ClientSettings
 from gossamer.algorithms.compression import Packing
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.nodes import EndingNode, Probe, Words, WorkerNode, WorkerState
+from gossamer.algorithms.nodes import EndingNode, Words, WorkerNode, WorkerState
 from gossamer.algorithms.optimizer import Memory, Momentum, step
 from gossamer.errors import PeerError
 from gossamer.privacy.clipping import QuantileClip
 from gossamer.privacy.mechanisms import Poisson
 from gossamer.privacy.tasks import ClippedUpdate, Gradient, LocalUpdate, Query, TrainingQuery
-from gossamer.protocol.effects import Compute, Finish, Record, Send, SetTimer, Task
+from gossamer.protocol.effects import Compute, Record, Send, SetTimer, Task
 from gossamer.protocol.encoding import register
 from gossamer.protocol.events import Answered, Completed, PeerDown, PeerUp, Resumed, Started
 from gossamer.protocol.messages import Message, check_model, message
@@ -390,12 +390,9 @@ class ModelServer(EndingNode):
     def end(self, reason: str) -> Effects:
         """End the run: every client gets the last model."""
         s = self.state
-        if s.finished:
-            return
-        s.finished = reason
-        for client in sorted(self.clients):
+        for client in () if s.finished else sorted(self.clients):
             yield Send(client, Halt(s.t, s.x))
-        yield Finish(reason)
+        yield from self.finish(reason)
 
 
 class ClientServer(ModelServer):
@@ -528,9 +525,7 @@ class CohortServer(ClientServer):
         """Go on without the late; or have the session find out who of the awaited is lost, by how long each takes."""
         s = self.state
         if self.asks and not s.finished:
-            s.probes += 1
-            for client in sorted(self.awaited):
-                yield Send(client, Probe())
+            yield from self.sound_out(sorted(self.awaited))
             yield from self.wait()
         elif not s.finished:
             yield from self.time_is_up()

@@ -208,11 +208,9 @@ def draw_turns(coins: Stream, quotas: Mapping[str, int], clients: int, most: int
     def places(level: int) -> int:
         return int(np.minimum(several, level).sum())
 
-    def too_many(sums: int) -> bool:
-        return places(sums) < clients * sums
-
     # Once there are too few places there always are: they are concave in the level.
-    count = bisect_left(range(1, int(several.sum()) // clients + 1), True, key=too_many)
+    most_sums = range(1, int(several.sum()) // clients + 1)
+    count = bisect_left(most_sums, True, key=lambda sums: places(sums) < clients * sums)
     count = count if most is None else min(count, most)
     if count > MOST:
         raise SpecError(

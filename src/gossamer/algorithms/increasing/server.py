@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.increasing.settings import MOST_ROUNDS, PublicRounds
-from gossamer.algorithms.nodes import EndingNode, Probe
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import Finish, Send
+from gossamer.protocol.effects import Send
 from gossamer.protocol.events import PeerDown, PeerUp, Resumed
 from gossamer.protocol.messages import Message, check_model, message
 from gossamer.protocol.node import Effects, on
@@ -295,11 +295,8 @@ class Gatherer(EndingNode):
         s.waiting = False
         if s.finished:
             return
-        s.probes += 1
-        if self.is_waited_for:
-            for child in self.order:
-                if self.waits_for(child, self.round):
-                    yield Send(child, Probe())
+        asked = self.order if self.is_waited_for else ()
+        yield from self.sound_out([child for child in asked if self.waits_for(child, self.round)])
         yield from self.watch()
 
     @property
@@ -315,11 +312,9 @@ class Gatherer(EndingNode):
     def end(self, reason: str) -> Effects:
         """End the run: every child gets the last model."""
         s = self.state
-        if not s.finished:
-            s.finished = reason
-            for child in self.order:
-                yield Send(child, Halt(s.k, s.v))
-            yield Finish(reason)
+        for child in () if s.finished else self.order:
+            yield Send(child, Halt(s.k, s.v))
+        yield from self.finish(reason)
 
     @property
     def listeners(self) -> list[str]:

@@ -387,13 +387,9 @@ class NoiseStream:
             )
 
 
-def _laplace(generator: np.random.Generator, size: int) -> FloatArray:
-    return generator.laplace(0.0, math.sqrt(0.5), size)  # variance 1
-
-
 _DRAW: dict[NoiseLaw, Callable[[np.random.Generator, int], FloatArray]] = {
     NoiseLaw.GAUSSIAN: lambda generator, size: generator.standard_normal(size),
-    NoiseLaw.LAPLACE: _laplace,
+    NoiseLaw.LAPLACE: lambda generator, size: generator.laplace(0.0, math.sqrt(0.5), size),  # variance 1
 }
 
 

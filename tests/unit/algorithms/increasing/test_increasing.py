@@ -17,9 +17,9 @@ from gossamer.algorithms.increasing.server import (
     Halt,
     Join,
     Leave,
-    Probe,
     RoundUpdate,
 )
+from gossamer.algorithms.nodes import Probe
 from gossamer.errors import PeerError, SpecError
 from gossamer.privacy.mechanisms import FixedSize, NoNoise, Poisson
 from gossamer.privacy.tasks import Query, Round
