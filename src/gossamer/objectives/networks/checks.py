@@ -23,10 +23,16 @@ from torch import Tensor, nn
 from gossamer.arrays import FloatArray
 from gossamer.errors import ModelError
 from gossamer.files import words_beside
-from gossamer.objectives.networks.gradients import ExampleGradients, LayerGradients, LoopedGradients, for_batches
+from gossamer.objectives.networks.gradients import (
+    ExampleGradients,
+    LayerGradients,
+    LoopedGradients,
+    for_batches,
+    plain_sum,
+)
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.layers import handles
-from gossamer.objectives.networks.network import SCORES, Network, bytes_of
+from gossamer.objectives.networks.network import SCORES, Network, bytes_of, removed
 from gossamer.objectives.networks.stand_ins import with_stand_ins
 
 # Nothing but the shape of an example is known, so numbers of several kinds are offered, and the first kind that the
@@ -128,13 +134,9 @@ def _watched(network: Network, model: Tensor, features: Tensor) -> tuple[Tensor,
         if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
             seen.setdefault(layer, (inputs[0][:1].clone(), output[:1].clone()))
 
-    hooks = [layer.register_forward_hook(watch) for layer in network.module.modules()]
     torch.manual_seed(_SEED)  # so that dropout drops the same
-    try:
+    with removed(layer.register_forward_hook(watch) for layer in network.module.modules()):
         return _outputs(network, model, features), seen
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _differ(one: Tensor, other: Tensor, share: float = 1e-5) -> bool:
@@ -387,8 +389,7 @@ def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple
         total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
         kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), total)
-        parts = LoopedGradients(twin).gradients(moved.double()[None], features[None, [one]], targets[None, [one]])
-        expected = torch.cat(parts, -1).flatten().numpy()
+        expected = plain_sum(twin, moved.double(), features[[one]], targets[[one]]).numpy()
         norm = float(np.linalg.norm(expected))
         half, square = np.empty_like(total), np.empty(1)
         kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), half, norm / 2, square)

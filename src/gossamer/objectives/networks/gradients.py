@@ -35,7 +35,7 @@ from gossamer.data.examples import Split
 from gossamer.errors import DataError
 from gossamer.objectives.networks.graphs import ExampleWise, example_wise
 from gossamer.objectives.networks.layers import RULES, Joined, LayerCall, clip_factors
-from gossamer.objectives.networks.network import Network, scores_of
+from gossamer.objectives.networks.network import Network, removed, scores_of
 from gossamer.objectives.objective import check_classes
 from gossamer.threads import Item, Result
 
@@ -44,7 +44,10 @@ Passing = Callable[[], AbstractContextManager[None]]
 Use = Callable[[str, list[LayerCall]], None]
 """Takes a layer's name, and its calls in the order of the forward pass."""
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+def hooked(layer: nn.Module) -> bool:
+    """Whether something is called beside the layer."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def is_of_torch(module: nn.Module) -> bool:
@@ -66,7 +69,7 @@ def for_batches(network: Network, shape: tuple[int, ...]) -> Network:
 
 def _has_known_code(layer: nn.Module) -> bool:
     kind = type(layer)
-    if "forward" in vars(layer) or any(getattr(layer, hooks) for hooks in _HOOKS):
+    if "forward" in vars(layer) or hooked(layer):
         return False
     of_torch = kind.__module__.startswith("torch.nn.modules.") and not list(layer.children())
     ours = kind.__module__.startswith("gossamer.objectives.models.")
@@ -288,15 +291,17 @@ class LoopedGradients(ExampleGradients):
 
     def gradients(self, models: Tensor, features: Tensor, targets: Tensor) -> list[Tensor]:
         """See `ExampleGradients.gradients`."""
-        with torch.enable_grad():
-            nodes = zip(models, features, targets)
-            found = [torch.stack([self._gradient(model, *one) for one in zip(*batch)]) for model, *batch in nodes]
+        nodes = zip(models, features.unsqueeze(2), targets.unsqueeze(2))
+        found = [torch.stack([plain_sum(self.network, model, *one) for one in zip(*batch)]) for model, *batch in nodes]
         return list(torch.split(torch.stack(found), [part.size for part in self.network.parts], dim=-1))
 
-    def _gradient(self, model: Tensor, features: Tensor, target: Tensor) -> Tensor:
+
+def plain_sum(network: Network, model: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+    """The sum of gradients as they are, [size]: that of one ordinary backward pass."""
+    with torch.enable_grad():
         at = model.detach().clone().requires_grad_()
-        loss = self._loss(self.network.parameters(at), features.clone(), target)
-        return torch.autograd.grad(loss + at[:0].sum(), at)[0]  # also of a loss that no parameter is in
+        losses = network.losses(network.parameters(at), features.clone(), targets)
+        return torch.autograd.grad(losses.sum() + at[:0].sum(), at)[0]  # also of a loss that no parameter is in
 
 
 def _squares(gradients: Sequence[Tensor]) -> Tensor:
@@ -359,7 +364,8 @@ class LayerGradients:
         """Sums over the examples of one node, [1, size], for its clip [1]; the batch has no padding."""
         model, features, targets, clip = models[0], batch.features[0], batch.targets[0], float(clips)
         if self._sees_batches and not self._steady and clip == np.inf:
-            total = self._unclipped(model, features, targets)
+            network = self._exact.network
+            total = plain_sum(network, model, network.arrange(features), targets)
             if total.isfinite().all():  # so every gradient in it was
                 none = torch.zeros(1, dtype=torch.int64)
                 return GradientSums(total[None], none, none + len(targets))
@@ -376,15 +382,6 @@ class LayerGradients:
         if sound.any():
             parts.append(self(models, batch_of(features[sound], targets[sound]), clips))
         return GradientSums(*(torch.stack(each).sum(0) for each in zip(*parts)))
-
-    def _unclipped(self, model: Tensor, features: Tensor, targets: Tensor) -> Tensor:
-        """The sum of gradients as they are, [size]: that of one ordinary backward pass."""
-        network = self._exact.network
-        with torch.enable_grad():
-            at = model.detach().requires_grad_()
-            losses = network.losses(network.parameters(at), network.arrange(features), targets)
-            (found,) = torch.autograd.grad(losses.sum(), at)
-        return found
 
     def per_example(self, model: Tensor, features: Tensor, targets: Tensor) -> Joined:
         """The gradients of each example."""
@@ -504,10 +501,6 @@ def activations(module: nn.Module, call: Callable[[], object]) -> int:
         counts.append(output.numel() if isinstance(output, Tensor) else 0)
 
     innermost = [layer for layer in module.modules() if not list(layer.children())]
-    hooks = [layer.register_forward_hook(count) for layer in innermost]
-    try:
+    with removed(layer.register_forward_hook(count) for layer in innermost):
         call()
-    finally:
-        for hook in hooks:
-            hook.remove()
     return sum(counts)

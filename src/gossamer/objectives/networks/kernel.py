@@ -20,7 +20,7 @@ from gossamer.data.examples import Split
 from gossamer.objectives.chains import layers as kinds
 from gossamer.objectives.chains.compiled import CLIPPED, SCORED, SUMMED
 from gossamer.objectives.linear.updates import descent_step, place, round_step, write_update
-from gossamer.objectives.networks.gradients import Piece, in_order, pieces, without_subnormals
+from gossamer.objectives.networks.gradients import Piece, hooked, in_order, pieces, without_subnormals
 from gossamer.objectives.objective import Descent, Evaluation, Gradients, LocalRound, LocalSum, LocalUpdates, slices
 from gossamer.threads import one_blas_thread
 from gossamer.vectors import Part
@@ -214,11 +214,6 @@ class _Builder:
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (value, value)
-
-
-def hooked(layer: nn.Module) -> bool:
-    """Whether something is called beside the layer."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
 
 
 def descend(kernel: Kernel, models: FloatArray, data: Split, given: Descent, l2: float, threads: int) -> LocalUpdates:

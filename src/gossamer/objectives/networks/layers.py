@@ -218,11 +218,6 @@ Milliseconds of patches, of a grouped convolution, and of one with zeros, for 32
 channels (32 x 32, 3x3), which are whole, patches take 4.8 times as long."""
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
-_WEIGHT_GRADIENT: dict[int, Callable[..., Tensor]] = {
-    1: convolution_gradients.conv1d_weight,
-    2: convolution_gradients.conv2d_weight,
-    3: convolution_gradients.conv3d_weight,
-}
 
 
 def _convolution(layer: Convolution, calls: Sequence[LayerCall], products: bool = False) -> dict[str, PerExample]:
@@ -297,7 +292,7 @@ def _weight_gradients(layer: Convolution, call: LayerCall) -> Tensor:
     outputs, fan_in, *kernel = layer.weight.shape
     more = (_whole(fan_in) - fan_in, _whole(outputs) - outputs) if layer.groups == 1 else (0, 0)
     inputs, gradients = (_with_zeros(*each) for each in zip((call.inputs, call.gradients), more))
-    found = _WEIGHT_GRADIENT[len(kernel)](
+    found: Tensor = getattr(convolution_gradients, f"conv{len(kernel)}d_weight")(
         inputs.flatten(0, 1)[None],
         (examples * (outputs + more[1]), fan_in + more[0], *kernel),
         gradients.flatten(0, 1)[None],

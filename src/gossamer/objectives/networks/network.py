@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
 
 from gossamer.errors import ModelError, SpecError
 from gossamer.objectives.network_settings import OwnLoss
@@ -325,6 +327,14 @@ class Network:
     def losses(self, parameters: Mapping[str, Tensor], features: Tensor, targets: Tensor) -> Tensor:
         """The loss of each example that is minimised, [examples]."""
         return self.loss.trained(self.outputs(parameters, features), targets)
+
+
+def removed(hooks: Iterable[RemovableHandle]) -> ExitStack:
+    """Context at whose end ``hooks`` are removed."""
+    stack = ExitStack()
+    for hook in hooks:
+        stack.callback(hook.remove)
+    return stack
 
 
 def flat_parameters(module: nn.Module) -> tuple[tuple[Part, ...], npt.NDArray[np.floating]]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gossamer.errors import DataError, ModelError
+from gossamer.objectives.networks.network import removed
 
 State = tuple[Tensor, ...]
 """Of one direction of one layer, each [examples, units]: h, and c of an LSTM."""
@@ -243,13 +244,10 @@ def check_embedded(module: nn.Module, outputs: Iterator[Tensor]) -> None:
     DataError
         For the first batch with such an example. It says nothing of the numbers in it.
     """
-    hooks = [layer.register_forward_pre_hook(_refusing(name, layer)) for name, layer in embeddings(module).items()]
-    try:
+    found = embeddings(module).items()
+    with removed(layer.register_forward_pre_hook(_refusing(name, layer)) for name, layer in found):
         for _ in outputs:
             pass
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _refusing(name: str, layer: Embedding | EmbeddingBag) -> Callable[[nn.Module, tuple[Any, ...]], None]:
