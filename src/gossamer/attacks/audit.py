@@ -196,7 +196,7 @@ def epsilon_from_runs(
     """The least epsilon that explains scores of independent runs on two neighbouring data sets D and D'.
 
     (epsilon, delta)-DP says ``P(E) <= exp(epsilon) P'(E) + delta`` for every event E, in both directions. The events
-    here are ``score > t`` (likelier on D) and ``score <= t`` (likelier on D'). The event is the best one on the first
+    here are ``score > t`` (likelier on D) and ``score < t`` (likelier on D'). The event is the best one on the first
     half of the scores; the bound is ``log((p - delta)/p')`` of the second half, with p the lower and p' the upper
     Clopper-Pearson limit of the event's two probabilities, each at half of 1 - ``confidence`` [3].
 
@@ -223,12 +223,14 @@ def epsilon_from_runs(
     scores = [np.asarray(s, np.float64) for s in (with_canary, without_canary)]
     if any(len(s) < 2 or s.ndim != 1 or np.isnan(s).any() for s in scores):
         raise DataError("expected scores of at least 2 runs with and 2 without the canary, none of them NaN")
-    chosen, judged = zip(*((s[: len(s) // 2], s[len(s) // 2 :]) for s in scores))
     level = (1 - confidence) / 2
-    threshold, above = _best_event(chosen, delta, level)
-    seen, unseen = judged if above else judged[::-1]
-    hits = [int(((s > threshold) == above).sum()) for s in (seen, unseen)]
-    epsilon = float(np.log(np.maximum(_ratios(hits, [len(seen), len(unseen)], delta, level), 1.0)))
+    # An event below a threshold is one above it of scores that are turned round.
+    ways = (scores[0], scores[1]), (-scores[1], -scores[0])
+    events = [_best_event([s[: len(s) // 2] for s in way], delta, level) for way in ways]
+    (_, threshold), way = max(zip(events, ways, strict=True), key=lambda one: one[0][0])
+    judged = [s[len(s) // 2 :] for s in way]
+    ratio = _ratios([int((s > threshold).sum()) for s in judged], [*map(len, judged)], delta, level)
+    epsilon = float(np.log(np.maximum(ratio, 1.0)))
     sizes = f"{len(scores[0])} runs with and {len(scores[1])} without the canary"
     method = f"Clopper-Pearson limits on the second half of {sizes}, event chosen on the first"
     return LowerBound(epsilon, delta, confidence, relation, method)
@@ -248,19 +250,12 @@ def _ratios(hits: Sequence[Any], trials: Sequence[int], delta: float, level: flo
     return np.maximum(likelier - delta, 0.0) / other
 
 
-def _best_event(scores: tuple[FloatArray, ...], delta: float, level: float) -> tuple[float, bool]:
-    """The threshold, and whether the event lies above it, with the largest bound on ``scores``."""
-    ordered = [np.sort(s) for s in scores]
-    thresholds = np.unique(np.concatenate([-math.inf * np.ones(1), *ordered]))
-    counts = [len(s) - np.searchsorted(s, thresholds, side="right") for s in ordered]  # how many lie above
-    best, event = -1.0, (float(thresholds[0]), True)
-    for above in (True, False):
-        sizes = [len(s) for s in ordered]
-        hits = counts if above else [size - count for size, count in zip(sizes, counts)]
-        ratios = _ratios(hits, sizes, delta, level) if above else _ratios(hits[::-1], sizes[::-1], delta, level)
-        if ratios.max() > best:
-            best, event = float(ratios.max()), (float(thresholds[ratios.argmax()]), above)
-    return event
+def _best_event(scores: Sequence[FloatArray], delta: float, level: float) -> tuple[float, float]:
+    """The largest bound on ``scores``, likelier ones first, and the threshold above which its event lies."""
+    thresholds = np.unique(np.concatenate([[-math.inf], *scores]))
+    hits = [len(s) - np.searchsorted(np.sort(s), thresholds, side="right") for s in scores]
+    ratios = _ratios(hits, [*map(len, scores)], delta, level)
+    return float(ratios.max()), float(thresholds[ratios.argmax()])
 
 
 _ROUNDED = 1e-9  # a total probability that is above 1 by less may be rounding

@@ -125,7 +125,7 @@ def _add(parser: Any, line: str) -> None:
         return
     metavar, kind, many, default = _METAVAR.fullmatch(called.split()[-1]).groups()  # type: ignore[union-attr]
     more: dict[str, Any] = {"choices": metavar[1:-1].split(",")} if metavar[0] == "{" else {"metavar": metavar}
-    read = _within(kind) if kind and kind[-1] in "])" else KINDS[kind or "text"]
+    read = within(kind) if kind and kind[-1] in "])" else KINDS[kind or "text"]
     more |= {"action": FileName} if kind == "path" else {"type": read}
     match many:
         case "&":
@@ -302,7 +302,7 @@ _BOUNDS = re.compile(r"(int|float)([\[(])(\S+?)\.\.(\S*)([\])])")
 """A number between two others, which may be one itself beside a square bracket; nothing stands for no upper one."""
 
 
-def _within(kind: str) -> Any:
+def within(kind: str) -> Any:
     """The kind of a number within bounds, such as ``int[1..3650]`` or ``float(0..1)``."""
     of, left, low, high, right = _BOUNDS.fullmatch(kind).groups()  # type: ignore[union-attr]
     least, most = float(low), float(high or math.inf)

@@ -7,7 +7,6 @@ so: numbers are never offered, since the least and the most of them are somebody
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import sys
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from gossamer.cli.commands import within
 from gossamer.cli.printing import say, warn, wrapped
 from gossamer.cli.runs.column_flags import dates_in, declare, declared, doubt, flag, known, labels_of, quoted, texts_of
 from gossamer.data.column_hints import MarkWarning, names_somebody
@@ -96,7 +96,7 @@ class _Asking:
     lacking: list[str] = field(default_factory=list)
 
     def __call__(self, name: str, take: Callable[[str], object], /, *, needed: bool = True, **named: object) -> bool:
-        """Ask the question ``name`` until there is an answer that ``take`` takes without a `CallerError`.
+        """Ask the question ``name`` until there is an answer that ``take`` takes without an error.
 
         Whether it was asked. Elsewhere, what is lacking without an answer that is ``needed`` is noted; ``named`` are
         values that stand in the words.
@@ -114,7 +114,7 @@ class _Asking:
                 return True
             except EOFError:
                 raise CallerError(f"expected an answer to {last!r}, found the end of the input; start again") from None
-            except CallerError as error:
+            except (CallerError, argparse.ArgumentTypeError) as error:
                 say(wrapped(f"  {error}"))
 
     def check(self, before: str = "") -> None:
@@ -174,7 +174,7 @@ def _roles(found: Draft, options: argparse.Namespace, looked: Looked, ask: _Aski
         says = {"several": several, "flag": flag("person", several[0]) if several else ""}
         ask("person", role("person"), needed=bool(several), hint=hint, **says)
     if given["person"] is not None and not rows:
-        ask("rows", lambda answer: rows.append(_count(answer)))
+        ask("rows", lambda answer: rows.append(within("int[1..]")(answer)))
     found.target, found.owner, found.person = given["target"] or "", given["owner"], given["person"]
     found.rows_per_person = rows[0] if rows else 1
     for what, name in found.roles.items():
@@ -190,23 +190,6 @@ def _may_be_persons(name: str, column: LookedAt, found: Draft) -> bool:
     return name not in found.columns and (names_somebody(name) or (likely and column.odd != "dates"))
 
 
-def _count(answer: str) -> int:
-    if not (answer.isascii() and answer.isdigit() and int(answer)):
-        raise CallerError(f"expected a whole number, 1 or more, such as 3, found {answer!r}")
-    return int(answer)
-
-
-def _share(answer: str) -> float | None:
-    """A share between 0 and 1; None of no answer."""
-    try:
-        share = float(answer) if answer else None
-    except ValueError:
-        share = math.nan
-    if share is not None and not 0 < share < 1:
-        raise CallerError(f"expected a share between 0 and 1, such as 0.08, found {answer!r}")
-    return share
-
-
 def _columns(found: Draft, options: argparse.Namespace, looked: Looked, ask: _Asking) -> None:
     """Classes of the target, or its range, and what features are."""
     target, column = found.target, looked.columns[found.target]
@@ -217,7 +200,8 @@ def _columns(found: Draft, options: argparse.Namespace, looked: Looked, ask: _As
     if options.labels is not None:
         found.labels = labels_of("--labels", options.labels)
         if len(found.labels) == 2 and options.prevalence is None:
-            ask("prevalence", lambda answer: setattr(options, "prevalence", _share(answer)), label=found.labels[1])
+            share, label = within("float(0..1)"), found.labels[1]
+            ask("prevalence", lambda said: setattr(options, "prevalence", share(said) if said else None), label=label)
     of_target, ranged = found.columns.get(target), flag("range", target, "LOW..HIGH")
     rules = {
         "declared_classes": of_target is not None and options.labels is not None,

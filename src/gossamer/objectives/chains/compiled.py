@@ -303,20 +303,20 @@ def _made(text: str, signature: str) -> tuple[Any, bool]:
     loops = (kernels, exponentials)
     made_of = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in loops)
     digest = hashlib.sha256("\0".join((text, made_of, signature, numba.__version__)).encode()).hexdigest()[:24]
-    kept = _HEAD.format(signature=signature, cache=True) + text
-    path = folder() / f"chain_{digest}.py"
+    path, kept = folder() / f"chain_{digest}.py", True
     try:
-        _keep(path, kept)
-        return _loaded(path).run, True
+        _keep(path, _HEAD.format(signature=signature, cache=True) + text)
     except OSError as problem:
+        kept = False
         warnings.warn(
             f"compiled kernels cannot be kept in {path.parent} ({problem}), so each process compiles them again; set "
             "XDG_CACHE_HOME to a folder that can be written",
             stacklevel=2,
         )
-        module = ModuleType(f"chain_{digest}")
-        exec(compile(_HEAD.format(signature=signature, cache=False) + text, module.__name__, "exec"), vars(module))
-        return module.run, False
+    # No import: nobody compares bytecode that an earlier process kept.
+    module = sys.modules[path.stem] = ModuleType(path.stem)  # machine code finds its module by name
+    exec(compile(_HEAD.format(signature=signature, cache=kept) + text, str(path), "exec"), vars(module))
+    return module.run, kept
 
 
 def _keep(path: Path, text: str) -> None:
@@ -328,10 +328,3 @@ def _keep(path: Path, text: str) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(name, path)
-
-
-def _loaded(path: Path) -> ModuleType:
-    module = sys.modules[path.stem] = ModuleType(path.stem)  # machine code finds its module by name
-    # No import: nobody compares bytecode that an earlier process kept.
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    return module
