@@ -188,15 +188,19 @@ class LearningNode(EndingNode):
         s.task += 1
         return Compute(Gradient(s.task, s.w, self.clipping.query(self.query, s.log_clip)))
 
-    def move(self, done: Completed) -> Model | None:
-        """The gradient, or the optimizer's move, of which the learning rate is taken off the model; None for what is no
-        answer to the newest task."""
+    @on(Completed)
+    def moved(self, done: Completed, now: float) -> Effects:
+        """Make an update of the answer to the newest task."""
         s = self.state
         if done.id != s.task or s.finished:
-            return None
+            return []
         s.log_clip, gradient = self.clipping.moved(s.log_clip, done.released)
         s.memory, move = step(self.optimizer, s.memory, gradient)
-        return move
+        return self.update(move)
+
+    @abstractmethod
+    def update(self, move: Model) -> Effects:
+        """Take the gradient, or the optimizer's move, times the learning rate off the model, and go on."""
 
     @on(Counted)
     def count(self, event: Counted, now: float) -> Effects:

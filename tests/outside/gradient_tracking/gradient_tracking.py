@@ -12,7 +12,6 @@ from gossamer.algorithms.interface import Algorithm, Cast, Clips
 from gossamer.algorithms.lock_step import LockStepNode, LockStepState
 from gossamer.algorithms.nodes import LearnerSettings
 from gossamer.algorithms.synchronous_gossip.box import Row, rows
-from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.topology.kinds import Ring
@@ -56,12 +55,9 @@ class Tracker(LockStepNode):
         super().__init__(name, context, settings, State, row.weights)
         self.row = row
 
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
+    def update(self, gradient: Model) -> Effects:
         """Lines 1 and 2."""
-        s, gradient = self.state, self.move(done)
-        if gradient is None:
-            return
+        s = self.state
         news = gradient if s.gradient is None else gradient - s.gradient
         s.mean = (news if s.mean is None else s.mean + news).within()
         s.w, s.gradient = stepped(s.w, s.mean, -self.rate), gradient

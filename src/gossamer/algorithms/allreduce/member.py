@@ -37,7 +37,7 @@ from gossamer.algorithms.nodes import LearnerState, Probe, RoundNode
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import CancelTimer, Record, Send, SetTimer
 from gossamer.protocol.encoding import frozen
-from gossamer.protocol.events import Completed, PeerDown, Resumed
+from gossamer.protocol.events import PeerDown, Resumed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, on
 from gossamer.vectors import LARGEST_VALUE, Model, Public, Released, concatenate, stepped
@@ -243,12 +243,9 @@ class AllreduceNode(RoundNode):
         else:
             yield self.compute()
 
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
+    def update(self, move: Model) -> Effects:
         """Lines 2 and 3."""
-        move = self.move(done)
-        if move is not None:
-            yield from self.contribute(stepped(self.state.w, move, -self.rate))
+        yield from self.contribute(stepped(self.state.w, move, -self.rate))
 
     def resume(self, event: Resumed, now: float) -> Effects:
         """Set the timers again and go on; what was being computed is lost."""

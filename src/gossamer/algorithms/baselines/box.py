@@ -33,9 +33,8 @@ from gossamer.algorithms.nodes import LearnerSettings, LearnerState, LearningNod
 from gossamer.algorithms.plan import Plan, Problem
 from gossamer.algorithms.sample_planning import plan_samples
 from gossamer.privacy.guarantees import ALL_MODELS
-from gossamer.protocol.events import Completed
-from gossamer.protocol.node import Effects, Node, on
-from gossamer.vectors import stepped
+from gossamer.protocol.node import Effects, Node
+from gossamer.vectors import Model, stepped
 
 
 class Settings(LearnerSettings):
@@ -76,12 +75,9 @@ class AloneNode(LearningNode):
         if not self.state.finished:
             yield self.compute()
 
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
+    def update(self, move: Model) -> Effects:
         """Line 4."""
-        s, move = self.state, self.move(done)
-        if move is None:
-            return
+        s = self.state
         s.w = stepped(s.w, move, -self.rate)
         s.updates += 1
         if self.quota is not None and s.updates >= self.quota:

@@ -50,13 +50,14 @@ from gossamer.algorithms.paired_noise import PairedSettings, check, paired_plan
 from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
 from gossamer.privacy.guarantees import Claim
 from gossamer.protocol.effects import Record, Send
-from gossamer.protocol.events import Completed, PeerDown, PeerUp
+from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Ahead, Hand, Stream
 from gossamer.topology.graphs import DroppedEdges, Graph, bipartite_split
 from gossamer.topology.kinds import Ring
 from gossamer.topology.mixing import Matrix, pairwise_expectation
 from gossamer.topology.topologies import Topology
+from gossamer.vectors import Model
 
 
 class Settings(PairedSettings):
@@ -142,12 +143,9 @@ class GossipNode(LearningNode):
         self.state.settle(sender, answer, self.form)
         return [*odd]
 
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
+    def update(self, move: Model) -> Effects:
         """Line 5. The gradient is of an older model; so be it."""
-        s, move = self.state, self.move(done)
-        if move is None:
-            return []
+        s = self.state
         s.update(move, self.rate)
         over = self.quota is not None and s.updates >= self.quota
         return self.finish("quota") if over else self.begin()

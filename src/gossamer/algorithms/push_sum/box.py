@@ -41,12 +41,11 @@ from gossamer.algorithms.lock_step import LockStepNode, LockStepState
 from gossamer.algorithms.nodes import LearnerSettings
 from gossamer.errors import PeerError
 from gossamer.protocol.effects import Send
-from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.topology.directed import OnePeerExponential
 from gossamer.topology.topologies import Topology
-from gossamer.vectors import Public, Released, shifted, stepped
+from gossamer.vectors import Model, Public, Released, shifted, stepped
 
 WHOLE = 1 << 40
 """Weight that a node begins with; a million nodes have less than 2^60 together."""
@@ -119,12 +118,9 @@ class PushSumNode(LockStepNode):
         due = {*self.into[s.step % len(self.into)]} - s.away - s.left
         return frozenset(name for name in due if s.heard.get(name, -1) < s.step)
 
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
+    def update(self, move: Model) -> Effects:
         """Line 2, of z_i."""
-        s, move = self.state, self.move(done)
-        if move is None:
-            return
+        s = self.state
         s.w = stepped(s.w, move, -self.rate * WHOLE / s.weight)
         yield from self.send()
         yield from self.advance()

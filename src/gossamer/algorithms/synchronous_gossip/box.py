@@ -42,7 +42,6 @@ from gossamer.algorithms.interface import Algorithm, Cast, Clips, few
 from gossamer.algorithms.lock_step import LockStepNode, LockStepState
 from gossamer.algorithms.paired_noise import PairedSettings, check, paired_plan
 from gossamer.algorithms.plan import Terms
-from gossamer.protocol.events import Completed
 from gossamer.protocol.messages import Message, check_count, check_model, message
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.topology.graphs import Graph
@@ -185,12 +184,9 @@ class SynchronousNode(LockStepNode):
         s = self.state
         return frozenset(self.neighbours) - s.heard.keys() - s.away - s.left
 
-    @on(Completed)
-    def update(self, done: Completed, now: float) -> Effects:
+    def update(self, move: Model) -> Effects:
         """Line 2."""
-        s, move = self.state, self.move(done)
-        if move is None:
-            return
+        s = self.state
         s.w = stepped(s.w, move, -self.rate)
         yield from self.send()
         yield from self.advance()
