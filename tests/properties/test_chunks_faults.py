@@ -91,17 +91,18 @@ def assert_all_arrived(net: Network, sends: list[Send]) -> None:
 
 
 @MANY
-@given(SENDS, FAULTS, RESTARTS)
-@example([(0.0, "a", "b", 1000)] * 3, Faults(((),) * 100, (), DELAY), [])
-@example([(0.0, "a", "b", 1000)], Faults((), (), 1.0), [(1.5, "b")])  # the receiver forgets a third of it
-@example([(0.0, "a", "b", 1000)], Faults((), (), 1.0), [(2.5, "a"), (2.5, "b")])
+@given(SENDS, FAULTS, RESTARTS, st.booleans())
+@example([(0.0, "a", "b", 1000)] * 3, Faults(((),) * 100, (), DELAY), [], True)
+@example([(0.0, "a", "b", 1000)], Faults((), (), 1.0), [(1.5, "b")], False)  # the receiver forgets a third of it
+@example([(0.0, "a", "b", 1000)], Faults((), (), 1.0), [(2.5, "a"), (2.5, "b")], False)
 def test_exactly_once_in_order_with_restarts(
-    sends: list[Send], faults: Faults, restarts: list[tuple[float, str]]
+    sends: list[Send], faults: Faults, restarts: list[tuple[float, str]], learns: bool
 ) -> None:
-    net = network(sends, faults)
+    session = replace(SETTINGS, learns=learns)  # or its window is always full
+    net = network(sends, faults, session)
     for at, name in sorted(restarts):
         net.run(until=at)
-        restart(net, name, forget=True)
+        restart(net, name, session, forget=True)
     net.run()  # ends only when nobody waits for anything
 
     assert_all_arrived(net, sends)
@@ -110,14 +111,17 @@ def test_exactly_once_in_order_with_restarts(
 
 
 @MANY
-@given(SENDS, FAULTS, RESTARTS)
-def test_state_round_trip_changes_nothing(sends: list[Send], faults: Faults, restarts: list[tuple[float, str]]) -> None:
+@given(SENDS, FAULTS, RESTARTS, st.booleans())
+def test_state_round_trip_changes_nothing(
+    sends: list[Send], faults: Faults, restarts: list[tuple[float, str]], learns: bool
+) -> None:
     """A session that goes through bytes half-way through a message does what an undisturbed one does."""
-    undisturbed, restarted = network(sends, faults), network(sends, faults)
+    session = replace(SETTINGS, learns=learns)
+    undisturbed, restarted = network(sends, faults, session), network(sends, faults, session)
     undisturbed.run()
     for at, name in sorted(restarts):
         restarted.run(until=at)
-        restart(restarted, name)
+        restart(restarted, name, session)
     restarted.run()
     assert [encode_frame(sent.frame) for sent in restarted.transmissions] == [
         encode_frame(sent.frame) for sent in undisturbed.transmissions
