@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,37 @@ def test_parties_end_whose_policies_allow_it_and_do_not_begin_again(
     assert "makes no more updates: stopped by the organiser" in there.log("node-0").partition("goes on in run")[2]
     assert there.status("node-0")["releases"] == charged
     assert there.status("node-0")["finished"] == "stopped by the organiser"
+
+
+def receipts(there: Parties, name: str) -> int:
+    """Number of characters of the receipts that the ledger has: each release that is charged has one."""
+    with closing(sqlite3.connect(there.federation.folder / name / "policy.ledger")) as ledger:
+        return int(ledger.execute("SELECT TOTAL(LENGTH(lines)) FROM receipt").fetchone()[0])
+
+
+def test_a_run_is_paused_and_resumed(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is charged meanwhile, after a kill neither, and the pause that comes once more after its end is past."""
+    folder = there.federation.folder
+    allow(there, *there.names)
+    there.start()
+    until(lambda: all(there.updates(name) > 2 for name in there.names), "all to run")
+    assert main(["federation", "pause", str(folder), "--wait", "60"]) == 0
+    until(lambda: all(there.status(name)["state"] == "waiting" for name in there.names), "all to wait")
+    paused, charged = (folder / "orders").read_bytes(), {name: receipts(there, name) for name in there.names}
+    there.kill("node-1")
+    there.start("node-1")
+    until(lambda: there.status("node-1")["process"] is not None, "it to be back")
+    until(lambda: there.peer("node-1", of="node-0") == "up", "it to be heard")
+    assert "takes no part for now: paused by the organiser" in there.log("node-1").rpartition("connects to")[2]
+    assert {name: receipts(there, name) for name in there.names} == charged
+    assert main(["federation", "resume", str(folder), "--wait", "60"]) == 0
+    until(lambda: all(there.status(name)["state"] == "running" for name in there.names), "all to go on")
+    (folder / "orders").write_bytes(paused)
+    assert main(["federation", "status", str(folder)]) in (0, 1), capsys.readouterr().out
+    before = {name: there.updates(name) for name in there.names}
+    until(lambda: all(there.updates(name) > before[name] + 2 for name in there.names), "all to go on")
+    assert all(there.status(name)["orders"] == {"resume 2": ""} for name in there.names)
+    assert all(receipts(there, name) > charged[name] > 2 for name in there.names)
 
 
 def test_who_waits_does_not_begin(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Orders: what the organiser of a run says to all of its parties while it goes on, in one signed line each.
 
-An order stays true for good, so that it changes nothing when it comes again, whoever passes it on and however often.
+An order stays true for good, so that it changes nothing when it comes again, whoever passes it on and however often. Of
+pauses and their ends, which are numbered, the one with the highest number is true.
 Whether the data's owner lets one count is for each party to say (`Orders.ends`).
 """
 
@@ -21,9 +22,13 @@ FILE = "orders"
 """Name of the file in which orders are kept, in the organiser's folder and in a node's."""
 STOP, REMOVE = "stop", "remove "
 """The end of the run; and before a name: take nothing of this party any longer."""
+PAUSE, RESUME = "pause", "resume"
+"""Before a number: take no part in the run until it is resumed under a higher one."""
+PAUSED = "paused by the organiser"
 STOPPED, REMOVED = "stopped by the organiser", "removed by the organiser"
 _PURPOSE, _LARGEST = "order", 1 << 16
-_TEXT = re.compile(r"([0-9a-f]{32}) (stop|remove [A-Za-z0-9._-]{1,64}) ([0-9T:+-]{1,40})")
+_WHAT = r"(stop|remove [A-Za-z0-9._-]{1,64}|(?:pause|resume) [1-9][0-9]{0,8})"
+_TEXT = re.compile(rf"([0-9a-f]{{32}}) {_WHAT} ([0-9T:+-]{{1,40}})")
 
 
 @encoding.register("peer.order")
@@ -58,6 +63,12 @@ class Order:
     def what(self) -> str:
         """The order alone."""
         return self.text.split(" ", 1)[1].rsplit(" ", 1)[0]
+
+
+def _number(what: str) -> tuple[int, str]:
+    """Number of a pause, or of its end, and which of the two it is; 0 of other orders."""
+    word, _, number = what.partition(" ")
+    return (int(number), word) if word in (PAUSE, RESUME) else (0, "")
 
 
 class Orders:
@@ -111,7 +122,8 @@ class Orders:
 
     def take(self, order: Order) -> str:
         """Keep an order, on disk; why not, if it is none of this organiser to this run."""
-        if not (why := self._unfit(order)) and order.what not in self.known:
+        past = (0, "") < _number(order.what) <= self.newest
+        if not (why := self._unfit(order)) and order.what not in self.known and not past:
             self._note(order)
             write_own(self._path, encoding.encode(list(self.known.values())), durable=True)
             unless = f", and this node does not: {self.said[order.what]}" if self.said[order.what] else ""
@@ -126,6 +138,16 @@ class Orders:
         return STOPPED if STOP in self.known and allowed else ""
 
     @property
+    def newest(self) -> tuple[int, str]:
+        """The highest number of a pause or its end, and which of the two that is; of one number it is the end."""
+        return max(map(_number, self.known), default=(0, ""))
+
+    def pauses(self) -> str:
+        """Reason for the party to wait until the run is resumed; empty while there is none."""
+        number, word = self.newest
+        return PAUSED if word == PAUSE and not self.said[f"{PAUSE} {number}"] else ""
+
+    @property
     def removed(self) -> list[str]:
         """Names of the parties that the organiser has removed."""
         return [what.removeprefix(REMOVE) for what in self.known if what.startswith(REMOVE)]
@@ -135,7 +157,9 @@ class Orders:
         return bool(self._me) and REMOVE + name in self.known
 
     def _note(self, order: Order) -> None:
-        refused = order.what == STOP and self._may_stop is False
+        for what in [what for what in self.known if 0 < _number(what)[0] < _number(order.what)[0]]:
+            del self.known[what], self.said[what]
+        refused = order.what.startswith((STOP, PAUSE)) and self._may_stop is False
         self.known[order.what], self.said[order.what] = order, "its policy does not allow that" if refused else ""
 
     def _unfit(self, order: Order) -> str:

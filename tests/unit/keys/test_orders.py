@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gossamer.deployment.peers.peers import NO_ORDER, decode_content, encode_con
 from gossamer.deployment.peers.peers import REMOVED as DROPPED
 from gossamer.deployment.peers.standing import QUARANTINE_AFTER
 from gossamer.errors import CallerError, MalformedMessage
-from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED, Order, Orders
+from gossamer.keys.orders import PAUSE, PAUSED, REMOVE, REMOVED, STOP, STOPPED, Order, Orders
 from gossamer.protocol.messages import Acknowledge
 
 FRAME = Acknowledge(5, 6)
@@ -58,6 +59,30 @@ def test_orders_of_another_run_that_had_the_folder_before_are_none(tmp_path: Pat
     assert (held.known, held.ends(begun=False)) == ({}, "")
     held.take(Order.signed(ORGANISER, RUN, f"{REMOVE}c"))
     assert orders(tmp_path, "a").removed == ["c"]
+
+
+@pytest.mark.parametrize("told", list(permutations(["pause 1", "resume 2", "pause 3", "resume 3", STOP])))
+def test_of_pauses_and_their_ends_the_newest_is_true_in_whatever_order_they_come(
+    tmp_path: Path, told: tuple[str, ...]
+) -> None:
+    held = orders(tmp_path, "a")
+    for what in (*told, *told):
+        assert held.take(Order.signed(ORGANISER, RUN, what)) == ""
+        assert held.pauses() == (PAUSED if held.newest[1] == PAUSE else "")
+    assert (held.newest, held.pauses()) == ((3, "resume"), "")
+    assert {STOP, "resume 3"} <= held.known.keys() <= {STOP, "pause 3", "resume 3"}
+    assert orders(tmp_path, "a").newest == (3, "resume")
+
+
+@pytest.mark.parametrize(("may_stop", "why"), [(None, PAUSED), (False, ""), (True, PAUSED)])
+def test_whom_a_pause_has_wait(tmp_path: Path, may_stop: bool | None, why: str) -> None:
+    """Who may be ended may be paused; a server, which has no owner's policy, waits with those whom it serves."""
+    held = orders(tmp_path, "a", may_stop=may_stop)
+    held.take(Order.signed(ORGANISER, RUN, "pause 7"))
+    assert held.pauses() == why
+    assert held.ends() == held.ends(begun=False) == ""
+    held.take(Order.signed(ORGANISER, RUN, "resume 7"))
+    assert held.pauses() == ""
 
 
 @pytest.mark.parametrize(
@@ -143,8 +168,11 @@ def test_who_watches_goes_on_hearing_a_party_that_was_removed(tmp_path: Path) ->
     assert held.ends() == ""
 
 
-@pytest.mark.parametrize("text", [f"{RUN} remove 2026", f"{RUN} pause 2026", f"{RUN} remove a/b 2026", "stop", RUN])
-def test_what_is_no_order_is_malformed(text: str) -> None:
+@pytest.mark.parametrize(
+    "what", ["remove 2026", "pause 2026", "pause 0 2026", "resume 1234567890 2026", "remove a/b 2026", "", None]
+)
+def test_what_is_no_order_is_malformed(what: str | None) -> None:
+    text = STOP if what is None else f"{RUN} {what}".strip()
     order = Order.signed(ORGANISER, RUN, STOP)
     written = order.text.encode()
     head, _, tail = encode_content(order).partition(len(written).to_bytes(4, "little") + written)

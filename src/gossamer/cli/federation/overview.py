@@ -1,4 +1,4 @@
-"""``gossamer federation status``, ``rehearse``, ``stop`` and ``remove``: how parties are, and what is asked of them."""
+"""``gossamer federation status``, ``rehearse``, ``stop``, ``pause`` and others: how parties are, and what is asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gossamer.deployment.party.health import Severity, write_metrics
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.files import to_json
 from gossamer.keys.identity import Identity
-from gossamer.keys.orders import REMOVE, REMOVED, STOP, STOPPED
+from gossamer.keys.orders import PAUSE, REMOVE, REMOVED, RESUME, STOP, STOPPED
 from gossamer.protocol.transports import BrokerUnreachable
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
@@ -74,15 +74,28 @@ def stop_command(options: argparse.Namespace) -> int:
 
 def remove_command(options: argparse.Namespace) -> int:
     """Have all parties take nothing of one any longer, and show who knows that."""
-    _, waits = _ordered(options, REMOVE + options.name)
-    return _told(options, waits, "say that they know it")
+    return _known(options, REMOVE + options.name)
+
+
+def pause_command(options: argparse.Namespace) -> int:
+    """Ask all parties to wait until the run is resumed, and show who knows that."""
+    return _known(options, PAUSE)
+
+
+def resume_command(options: argparse.Namespace) -> int:
+    """Have all parties go on that were asked to wait, and show who knows that."""
+    return _known(options, RESUME)
+
+
+def _known(options: argparse.Namespace, what: str) -> int:
+    return _told(options, _ordered(options, what)[1], "say that they know it")
 
 
 def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str]]:
     """Give an order, and show how the parties are then; also who has not answered."""
     organiser = None if options.organiser is None else Identity.load(options.organiser)
-    give_order(options.dir, what, organiser, options.run)
-    if what != STOP and (acl := options.dir / papers.ACCESS).exists():
+    what = give_order(options.dir, what, organiser, options.run)
+    if what.startswith(REMOVE) and (acl := options.dir / papers.ACCESS).exists():
         say(f"{acl} goes to the broker's machine, and the broker reloads it (SIGHUP): connections go on.")
     watch = Watch(options.dir, say, options.wait, options.run)
     try:

@@ -35,7 +35,7 @@ from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, further_run, invite, parse_signed, read_signed
-from gossamer.keys.orders import REMOVE, STOP, Order, Orders
+from gossamer.keys.orders import PAUSE, REMOVE, RESUME, STOP, Order, Orders
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
@@ -388,10 +388,11 @@ def _orders(folder: Path, before: Invitation, run: str | None) -> Orders:
     return Orders(folder / papers.place_of(run) / papers.ORDERS, before.run, before.organiser)
 
 
-def give_order(folder: Path, what: str, organiser: Identity | None = None, run: str | None = None) -> None:
+def give_order(folder: Path, what: str, organiser: Identity | None = None, run: str | None = None) -> str:
     """Sign an order to all parties of a run, and keep it in its folder, from where those who watch tell it.
 
-    One that removes a party takes it from the broker's access list, too.
+    One that removes a party takes it from the broker's access list, too. The order is returned, with its number if it
+    has one.
 
     Raises
     ------
@@ -402,7 +403,9 @@ def give_order(folder: Path, what: str, organiser: Identity | None = None, run: 
     signer, runs = _signer(folder, organiser, run)
     before = runs[run][0]
     orders, name = _orders(folder, before, run), what.removeprefix(REMOVE)
-    if what != STOP:
+    if what in (PAUSE, RESUME):
+        what = f"{what} {orders.newest[0] + 1}"
+    elif what != STOP:
         check_known("remove", [name], [member.name for member in before.members])
         left = [one for one in before.sizes if one not in {name, *orders.removed}]
         if name not in before.sizes or len(left) < 2:
@@ -412,6 +415,7 @@ def give_order(folder: Path, what: str, organiser: Identity | None = None, run: 
     orders.take(Order.signed(signer, before.run, what))
     if papers.has_tls(before.broker) and (folder / papers.ACCESS).exists():
         papers.write(folder, {papers.ACCESS: _rules({**runs, run: (before, orders.removed)})})
+    return what
 
 
 def _check_nobody_alone(before: Invitation, left: Collection[str], name: str) -> None:

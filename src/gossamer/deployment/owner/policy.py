@@ -177,7 +177,7 @@ class OwnerPolicy(Section):
         Whether the node tells those who watch the federation how it is: what its peers could count, and its problems.
     organiser_may_stop : bool
         Whether the node ends its part in the run once the organiser asks for the end of it (``gossamer federation
-        stop``); by default not.
+        stop``), and waits once asked to (``gossamer federation pause``); by default not.
     ledger : Path, optional
         File of what was spent, which outlives runs; by default beside the policy: ``policy.ledger`` for
         ``policy.yaml``. The policy belongs to this file: take good care of both.

@@ -38,7 +38,7 @@ from gossamer.errors import CallerError, GossamerError
 from gossamer.extras import installed_wheel
 from gossamer.keys.invitations import Invitation
 from gossamer.keys.orders import FILE as ORDERS
-from gossamer.keys.orders import Orders
+from gossamer.keys.orders import PAUSED, Orders
 from gossamer.protocol.session import Link, LinkCounters, counters_of
 from gossamer.protocol.transports import (
     BrokerUnreachable,
@@ -219,7 +219,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     stack.push(tells_failure)
     before = partial(orders.ends, begun=there)
     gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before)
-    stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize)
+    stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize, orders)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:
         if why := before():
@@ -238,7 +238,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     worker = Worker(Tasks(invitation.me.name, held.computer), transport.wake)
     stack.callback(worker.stop)
     ends = peers, transport, folder, clock, reach, host, worker
-    loop = NodeLoop(*ends, options.wait, options.gone_after, overview=overview, ends=orders.ends)
+    loop = NodeLoop(*ends, options.wait, options.gone_after, overview=overview)
+    loop.ends = lambda: orders.ends() or ("" if host.finished else orders.pauses())
     loop.serves, loop.stopping, loop.look = not agreed.holds_data, stopping, partial(reporter.look, loop)
     loop.newer = InvitationWatch(options.file, invitation, folder.warn).look
     with _stopped_by_signals(loop.stop):
@@ -251,8 +252,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
             loop.leave(why)
     loop.farewell()
     transport.flush(_FLUSH)
-    if loop.stopping == RENEWED:
-        return RENEWED
+    if loop.stopping in (RENEWED, PAUSED):
+        return RENEWED  # and waits before it goes on
     worker.stop()  # what it still charged would have no receipt below
     reporter.write(loop, clock())
     due = host.finished and not orders.ends()  # an order may end it while others have no use for it any more
@@ -273,6 +274,7 @@ def _meet(
     host: Host | None,
     reporter: Reporter,
     model: int,
+    orders: Orders,
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links: Mapping[str, Link] = {} if host is None else host.session.links
@@ -285,8 +287,10 @@ def _meet(
         if options.rehearse:
             gathering.rehearse(near)
         elif host is None or not host.begun:
+            gathering.pause(orders.pauses)
             gathering.gather(near, options.wait)
         elif not host.finished:
+            gathering.pause(orders.pauses)
             gathering.gather(
                 [name for name in near if name in links],
                 min(RECALL * gathering.reach.slowness, options.wait),

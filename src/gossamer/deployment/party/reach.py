@@ -415,6 +415,13 @@ class Gathering(Wire):
             self._publish(() if recalls else self.reach.probe(missing, now))
             self._turn(min(0.5, until - now) if now < until else 0.5, now)
 
+    def pause(self, pauses: Callable[[], str]) -> None:
+        """Wait while there is a reason to; peers hear that the node is there, and nothing that they send is taken."""
+        if why := pauses():
+            self.folder.warn(f"takes no part for now: {why}")
+        while not self.stopping and pauses():
+            self._turn(0.5, self.clock())
+
     def rehearse(self, neighbours: Collection[str]) -> None:
         """Probe the neighbours, and answer theirs, until somebody stops it."""
         self.peers.finished(REHEARSES)
