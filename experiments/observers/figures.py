@@ -21,7 +21,7 @@ MARKS = {"guarantee": "s", "everyone": "o", "network": "^"}
 
 def draw(study: str, records: Sequence[Record]) -> Any:
     """Return the figure of ``study``."""
-    return {"accounting": _accounting, "utility": _utility}[study](records)
+    return {"accounting": _accounting, "utility": _utility, "pairwise": _pairwise}[study](records)
 
 
 def _places(records: Sequence[Record], axis: str) -> list[str]:
@@ -81,4 +81,24 @@ def _utility(records: Sequence[Record]) -> Any:
         fontsize="small",
         color="gray",
     )
+    return figure
+
+
+def _pairwise(records: Sequence[Record]) -> Any:
+    """Accuracy of the mean model by noise; a panel for graph and who leaves."""
+    graphs, leaves, ways = (_places(records, axis) for axis in ("graph", "leave", "noise"))
+    figure, axes = plt.subplots(1, len(graphs), figsize=(8, 3.5), sharey=True, layout="constrained")
+    for axis, graph in zip(axes, graphs, strict=True):
+        for number, way in enumerate(ways):
+            for place, leave in enumerate(leaves):
+                found = [
+                    record["curve"][-1][ACCURACY]
+                    for record in records
+                    if (record["graph"], record["leave"], record["noise"]) == (graph, leave, way)
+                ]
+                label = way if place == 0 else None
+                axis.plot([place + (number - 1) / 8] * len(found), found, "o", color=f"C{number}", label=label)
+        axis.set(title=graph, xticks=range(len(leaves)), xticklabels=leaves, xlabel="who leaves", ylabel="accuracy")
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize="small")
     return figure

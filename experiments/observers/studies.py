@@ -12,13 +12,16 @@ from experiments.stored import Record
 from experiments.sweeps import Paper, Variant
 from scipy.optimize import brentq
 
+from gossamer.algorithms.paired_noise import Split
 from gossamer.experiment.audits.observers import NetworkPrivacy
+from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
-from gossamer.experiment.specs.spec_file import resolved
+from gossamer.experiment.specs.spec_file import parse_spec, resolved
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.mechanisms import PairedGaussian
 from gossamer.topology.mixing import metropolis
 
-STUDIES = ("accounting", "utility")
+STUDIES = ("accounting", "utility", "pairwise")
 EPSILON = 1.0
 """Epsilon that every way to account sets noise for."""
 AWAY = 2
@@ -84,5 +87,33 @@ def at_one_epsilon(study: str, variant: Variant, folder: Path | None, first: Fir
     return {**PAPER.ordinary(study, Variant(variant.place, content), folder, first), **more}
 
 
-RUNNERS = {"accounting": by_distance, "utility": at_one_epsilon}
+def of_pairs(study: str, variant: Variant, folder: Path | None, first: FirstUpdates) -> Record:
+    """Run with noise at one epsilon against whoever knows no shared draw, or against any one other node, too."""
+    content = {**variant.content, "privacy": dict(variant.content["privacy"])}
+    if variant.place["noise"] == "pairwise, one node":
+        law, split = noise_of(variant)
+        content["privacy"] |= {
+            "delta": content.pop("budget")["delta"],
+            "noise_multiplier": float(f"{law.noise_multiplier / least(split) * (1 + 1e-6):.8g}"),
+        }
+        content["algorithm"] = {**content["algorithm"], "pair_noise": split.ratio**0.5}
+    plan = plan_run(prepare(parse_spec(content)))
+    told = {who: one.epsilon for who, one in plan.guarantees.items()}
+    return {**PAPER.ordinary(study, Variant(variant.place, content), folder, first), "told": told}
+
+
+def noise_of(variant: Variant) -> tuple[PairedGaussian, Split]:
+    """Noise of the nodes of a run, and its split."""
+    prepared = prepare(variant.experiment)
+    law = next(iter(plan_run(prepared).mechanisms.values()))
+    assert isinstance(law, PairedGaussian)
+    return law, Split(prepared.graph, (law.shared / law.own) ** 2)
+
+
+def least(split: Split) -> float:
+    """Least share of the noise that is left for one other node."""
+    return min(map(split.left, range(split.graph.nodes)))
+
+
+RUNNERS = {"accounting": by_distance, "utility": at_one_epsilon, "pairwise": of_pairs}
 PAPER = Paper(Path(__file__).resolve().parent, STUDIES, draw, runners=RUNNERS)
