@@ -98,7 +98,7 @@ def of_pairs(study: str, variant: Variant, folder: Path | None, first: FirstUpda
         }
         content["algorithm"] = {**content["algorithm"], "pair_noise": split.ratio**0.5}
     plan = plan_run(prepare(parse_spec(content)))
-    told = {who: one.epsilon for who, one in plan.guarantees.items()}
+    told = {who: (one.would_be or one).epsilon for who, one in plan.guarantees.items()}
     return {**PAPER.ordinary(study, Variant(variant.place, content), folder, first), "told": told}
 
 

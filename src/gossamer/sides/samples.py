@@ -9,6 +9,7 @@ import numpy as np
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError
+from gossamer.privacy.mechanisms import PairedGaussian
 from gossamer.privacy.tasks import Gradient, Query, Round
 from gossamer.sides.home import FloatNoise, Home, numbers_in, sampled
 from gossamer.sides.ledger import Receipt
@@ -156,10 +157,10 @@ class SampleRule(Rule):
 
     def noisy(self, ticket: Ticket, total: Any, centred: float) -> Any:
         """A sum with its noise, and the noisy count after it, if there is one."""
-        query: Any = ticket.task.query
+        query, law = ticket.task.query, ticket.task.query.mechanism
         found = self.home.noise.noisy(total, centred, query, ticket.provided, self._noise, ticket.number)
-        for sign, numbers in self._shared:  # a party's release has the number of its neighbour's that shares the draw
-            law: Any = query.mechanism
+        # A release has the number of the neighbour's that shares the draw; one before the run shares none.
+        for sign, numbers in self._shared if isinstance(law, PairedGaussian) else ():
             found += sign * law.part(law.shared).noise(numbers.at(ticket.number), total.size, total.dtype)
         return found
 

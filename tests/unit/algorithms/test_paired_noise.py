@@ -191,3 +191,19 @@ def test_persons_at_several_nodes_are_refused():
     assert plan_run(together).guarantee.epsilon <= 4
     with pytest.raises(SpecError, match="a person has examples at several nodes"):
         plan_run(apart)
+
+
+def test_a_release_before_the_run_shares_no_draw(tmp_path):
+    """A private scale's noise is each node's own, in the run and in all three guarantees."""
+    values = np.random.default_rng(0).normal(size=(1000, 2)) * 30
+    rows = [f"{x:.3f},{y:.3f},{int(x > y)}" for x, y in values.tolist()]
+    (tmp_path / "points.csv").write_text("\n".join(["a,b,sign", *rows]))
+    columns = {"a": "number", "b": "number"}
+    points = {"name": "points", "path": "points.csv", "target": "sign", "labels": [0, 1], "columns": columns}
+    run = {"dataset": {**points, "scale": {"name": "private", "share": 0.5}}, "objective": "logistic"}
+    (tmp_path / "spec.yaml").write_text(
+        json.dumps({**RING, **run, "privacy": {}, "budget": {"epsilon": 30, "delta": 1e-4}})
+    )
+    assert main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "out")]) == 0
+    card = json.loads((tmp_path / "out" / "guarantee.json").read_text())["guarantees"]
+    assert card[0]["epsilon"] <= 30 < card[1]["epsilon"] < card[2]["epsilon"]
