@@ -180,30 +180,30 @@ def _about(words: Mapping[str, str]) -> str:
 
 
 def _dataset(given: Draft) -> str:
-    lines = ["dataset:", f"  name: {_value(given.name)}", f"  path: {_value(given.path)}"]
-    if given.csv:
-        lines.append(f"  csv: {_value(dict(given.csv))} # how the file is written")
-    if given.labels:
-        lines.append(f"  target: {_value(given.target)} # what is predicted")
-        lines.append(f"  labels: {_value(list(given.labels))} # its classes; predictions are given in these words")
-        if given.prevalence is not None:
-            lines.append(
-                f"  prevalence: {given.prevalence:g} # share of {_value(given.labels[1])}, known without these rows"
-            )
-    else:
-        lines.append(f"  target: {_value(given.target)} # what is predicted")
-        lines.append("  task: regression")
-        lines.append(
-            f"  target_range: {_value(given.target_range)} # learnt as -1 .. 1; predictions are in its own unit"
-        )
-    if given.drop_unlabelled:
-        lines.append("  drop_unlabelled: true # rows without a target are left out, and counted")
-    if given.owner is not None:
-        lines.append(f"  owner: {_value(given.owner)} # whose row it is; an owner's rows stay at its node")
-    if given.person is not None:
-        lines.append(f"  person: {_value(given.person)} # which person a row is about; no feature")
-    if given.marks:
-        lines.append(f"  missing_marks: {_value(list(given.marks))} # cells that say nothing, beside empty ones")
+    classes = list(given.labels)
+    of_target: dict[str, tuple[Any, str]] = {
+        "task": ("regression", ""),
+        "target_range": (given.target_range, "learnt as -1 .. 1; predictions are in its own unit"),
+    }
+    if classes:
+        of_target = {
+            "labels": (classes, "its classes; predictions are given in these words"),
+            "prevalence": (given.prevalence, f"share of {_value(classes[-1])}, known without these rows"),
+        }
+    said = {
+        "name": (given.name, ""),
+        "path": (given.path, ""),
+        "csv": (dict(given.csv), "how the file is written"),
+        "target": (given.target, "what is predicted"),
+        **of_target,
+        "drop_unlabelled": (given.drop_unlabelled, "rows without a target are left out, and counted"),
+        "owner": (given.owner, "whose row it is; an owner's rows stay at its node"),
+        "person": (given.person, "which person a row is about; no feature"),
+        "missing_marks": (list(given.marks), "cells that say nothing, beside empty ones"),
+    }
+    lines = ["dataset:"]
+    for key, (value, why) in said.items():
+        lines += [f"  {key}: {_value(value)}{why and f' # {why}'}"] if value or value == "" else []
     names = ", ".join(_line(name) or "a column without a name ('')" for name in given.left_out)
     left = f"; left out: {names}" if names else ""
     lines.append(f"  columns: # the features, in this order{left}")
