@@ -68,8 +68,8 @@ from gossamer.privacy.mechanisms import Gaussian, PairedGaussian
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix
 
-MOST = 1e4
-"""Largest r."""
+MOST, MOST_NODES = 1e4, 1_000
+"""Largest r, and number of nodes, for each of which a matrix of all others is inverted: a minute or two for as many."""
 _ROUNDING = 1e-9
 _WORDS = words_beside(__file__)
 ONE_NODE, ALL_OTHERS = "one other node", "all other nodes"
@@ -101,11 +101,12 @@ def check(settings: Any, spec: Spec) -> Iterator[str]:
     rules = {
         "not paired": settings.pair_noise is not None and not paired,
         "alone": paired and settings.nodes < 2,
+        "many": paired and settings.nodes > MOST_NODES,
         "no law": paired and privacy.mechanism != "gaussian",
         "no fixed clip": paired and privacy.clip is not None and not isinstance(privacy.clip, FixedClip),
         "several": paired and several,
     }
-    yield from refusals(__file__, rules, s=settings, privacy=privacy)
+    yield from refusals(__file__, rules, s=settings, privacy=privacy, most=MOST_NODES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ class Split:
         found: FloatArray = np.diag(1 + self.ratio * near.sum(axis=1)) - self.ratio * near
         return found
 
-    @property
+    @cached_property
     def own(self) -> float:
         """Standard deviation s of a node's own draw, for a v_i of 1 or more of all nodes."""
         return math.sqrt(float(np.linalg.inv(self.covariance).diagonal().max()) * (1 + _ROUNDING))

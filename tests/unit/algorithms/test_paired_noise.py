@@ -163,6 +163,7 @@ def test_the_split_leaves_least_noise_in_models():
     [
         ({"noise": None, "pair_noise": 1.0}, {}, "algorithm.pair_noise is of noise: pairwise"),
         ({"nodes": 1}, {}, "shared with neighbours, and nodes is 1"),
+        ({"nodes": 1001}, {}, "for 1,000 at most, found 1,001"),
         ({}, {"privacy": "none"}, "privacy.mechanism is none"),
         ({}, {"privacy": {"noise_multiplier": 1.0, "clip": {"policy": "quantile"}}}, "privacy.clip moves"),
         ({}, {"privacy": {"noise_multiplier": [1.0] * 5}}, "one amount for all nodes, found a list"),
