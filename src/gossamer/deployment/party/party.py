@@ -218,8 +218,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
 
     stack.push(tells_failure)
     before = partial(orders.ends, begun=there)
-    gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before)
-    stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize, orders)
+    gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before, pauses=orders.pauses)
+    stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize)
     check_receipts(witnesses, invitation.me.name)
     if stopping and not there:
         if why := before():
@@ -274,7 +274,6 @@ def _meet(
     host: Host | None,
     reporter: Reporter,
     model: int,
-    orders: Orders,
 ) -> str:
     """Meet the neighbours, and hear what they know of this node; why the node is to stop, if it is."""
     links: Mapping[str, Link] = {} if host is None else host.session.links
@@ -287,10 +286,8 @@ def _meet(
         if options.rehearse:
             gathering.rehearse(near)
         elif host is None or not host.begun:
-            gathering.pause(orders.pauses)
             gathering.gather(near, options.wait)
         elif not host.finished:
-            gathering.pause(orders.pauses)
             gathering.gather(
                 [name for name in near if name in links],
                 min(RECALL * gathering.reach.slowness, options.wait),

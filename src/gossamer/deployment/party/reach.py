@@ -393,9 +393,12 @@ class Gathering(Wire):
     ----------
     look : callable
         Called again and again.
+    pauses : callable
+        Reason to wait in any case, if there is one: peers hear that the node is there, and nothing of theirs is taken.
     """
 
     look: Callable[[float], object] = field(default=lambda now: None)
+    pauses: Callable[[], str] = field(default=lambda: "")
 
     def gather(self, neighbours: Iterable[str], patience: float, recalls: bool = False) -> None:
         """Wait until all neighbours have answered a probe, at most so many seconds, and for one of them for ever.
@@ -403,6 +406,10 @@ class Gathering(Wire):
         A node whose reach has no limit goes ahead without any; one that ``recalls`` only hears what they
         know of it.
         """
+        if why := self.pauses():
+            self.folder.warn(f"takes no part for now: {why}")
+        while not self.stopping and self.pauses():
+            self._turn(0.5, self.clock())
         wanted, until, told = set(neighbours), self.clock() + patience, False
         while not self.stopping and (missing := self._missing(wanted, recalls)):
             now = self.clock()
@@ -414,13 +421,6 @@ class Gathering(Wire):
                 return
             self._publish(() if recalls else self.reach.probe(missing, now))
             self._turn(min(0.5, until - now) if now < until else 0.5, now)
-
-    def pause(self, pauses: Callable[[], str]) -> None:
-        """Wait while there is a reason to; peers hear that the node is there, and nothing that they send is taken."""
-        if why := pauses():
-            self.folder.warn(f"takes no part for now: {why}")
-        while not self.stopping and pauses():
-            self._turn(0.5, self.clock())
 
     def rehearse(self, neighbours: Collection[str]) -> None:
         """Probe the neighbours, and answer theirs, until somebody stops it."""
