@@ -75,8 +75,8 @@ CASES = {
         clipping(0.02),
         (clipping(0.02), clipping(0.05)),
     ),
-    "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 20}, TRIMMED),
-    "fedbuff-cnn": Case("cnn_mapa", DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 20}, TRIMMED),
+    "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 20}, clipping(1.0)),
+    "fedbuff-cnn": Case("cnn_mapa", DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 20}, clipping(1.0)),
 }
 LOCAL = {"local": "gossip", "local-cnn": "gossip-cnn"}
 RADII = (0.01, 0.04, 0.12, 0.4, 1.2, 4.0)
@@ -160,7 +160,7 @@ def table() -> None:
         how = f"radius {rule['radius']}" if "radius" in rule else f"trim {rule['trim']}"
         cells = [f"{cell(name, a, None)} / {cell(name, a, case.rule)}" for a in (None, *ATTACKS)]
         lost = 100 * (mean(name, None, None) - min(with_it))
-        seeds = "-".join(map(str, sorted({min(counts), max(counts)})))
+        seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
         row = (f"{case.algorithm['name']}, `{case.objective}`, {how}", seeds, *cells, f"{lost:.1f} points")
         lines.append(f"| {' | '.join(row)} |")
     text = PAGE.read_text()
