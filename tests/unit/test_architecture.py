@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "cli": f"{RUNS} {EXPERIMENT} interrupts deployment/party report studies",
     "cli/audit": f"{DEPLOYED} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
-    "cli/federation": f"{DEPLOYED} {PARTIES} deployment/overview cli interrupts report",
+    "cli/federation": f"{DEPLOYED} {PARTIES} deployment/overview flower cli interrupts report",
     "cli/runs": f"{DEPLOYED} {PARTIES} faults flower cli report studies",
     "testing": f"{DEPLOYED} faults",
     "__main__": "cli interrupts",

@@ -75,12 +75,11 @@ def _folder(path: Path) -> Mapping[str, Callable[[], bytes]]:
 
 def _archive(path: Path) -> Mapping[str, Callable[[], bytes]]:
     content = read_bytes(path)
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
-            members = [member for member in archive.getmembers() if member.isreg() and not member.issparse()]
-    # what is in a damaged header is used as it is
-    except (tarfile.TarError, ValueError, OverflowError, EOFError, OSError) as error:
-        raise DataError(f"{path}: expected a tar archive of CIFAR-10 ({error}); get the file again") from None
+    # What is in a damaged header is used as it is.
+    odd = tarfile.TarError, ValueError, OverflowError, EOFError, OSError
+    refusing = failing_as(DataError, f"{path}: expected a tar archive of CIFAR-10 (", "); get the file again", odd)
+    with refusing, tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+        members = [member for member in archive.getmembers() if member.isreg() and not member.issparse()]
     return {
         PurePosixPath(member.name).name: partial(_part, content, member.offset_data, member.size) for member in members
     }

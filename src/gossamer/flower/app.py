@@ -7,7 +7,6 @@ data side. A partition of the app is one row of the data, and one node.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from threading import Timer
 from typing import Any, NoReturn
 
 import numpy as np
+from safetensors.numpy import save
 
 from gossamer.algorithms.clients.settings import ClientSettings
 from gossamer.arrays import FloatArray
@@ -30,8 +30,8 @@ from gossamer.data.settings import IN_MEMORY, DatasetSettings
 from gossamer.errors import ModelError, SpecError
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.files import refusals, words_beside
-from gossamer.objectives.objective import Evaluation, LocalUpdates, Objective, Training
-from gossamer.vectors import Part
+from gossamer.objectives.objective import Evaluation, Foreign, LocalUpdates, Objective, Training
+from gossamer.vectors import Part, unpack
 
 _LONGEST_LINE, _LARGEST = 1 << 20, 1 << 32
 _OWN = ("local_steps", "local_epochs", "local_learning_rate", "local_momentum", "proximal", "batch_size", "weights")
@@ -39,7 +39,7 @@ _OWN = ("local_steps", "local_epochs", "local_learning_rate", "local_momentum", 
 _BROUGHT = ("dataset", "partition", "objective", "personalisation")
 
 
-class FlowerApp(Objective):
+class FlowerApp(Foreign):
     """The clients of a Flower app, of which nothing is known but what they return.
 
     Parameters
@@ -55,6 +55,8 @@ class FlowerApp(Objective):
         Seed of the global generators that the app may draw from, set anew before each training.
     timeout : float
         Most seconds for an answer.
+    own : int, optional
+        The partition that is trained on, of a party that has no other; by default that of the row it is asked for.
 
     Raises
     ------
@@ -62,14 +64,13 @@ class FlowerApp(Objective):
         If there is no such app, it cannot be imported, or says no model to start from.
     """
 
-    l2 = 0.0
-    loss = "foreign"
-
-    def __init__(self, reference: str, partitions: int, python: str, seed: int, timeout: float) -> None:
-        self._reference, self._partitions = reference, partitions
+    def __init__(
+        self, reference: str, partitions: int, python: str, seed: int, timeout: float, own: int | None = None
+    ) -> None:
+        self._reference, self._partitions, self._own = reference, partitions, own
         self._python, self._timeout = python, timeout
         self._tested = lru_cache(4)(self._test)  # many clients have the server's model
-        own = {name: text for name, text in os.environ.items() if not name.startswith("GOSSAMER_")}
+        its_own = {name: text for name, text in os.environ.items() if not name.startswith("GOSSAMER_")}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._pipe, its = Pipe()
         with its:
@@ -79,18 +80,16 @@ class FlowerApp(Objective):
                 stdout=self._said,
                 stderr=self._said,
                 pass_fds=[its.fileno()],
-                env={"FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1", **own},
+                env={"FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1", **its_own},
                 start_new_session=True,  # whoever interrupts a run interrupts it, and not an answer
             )
         told, vector = self._call({"reference": reference, "partitions": partitions, "seed": seed})
-        self.dtype, self.foreign = np.dtype(told["dtype"]), str(told["code"]).encode()
-        self.parts = tuple(Part(name, tuple(shape)) for name, shape in told["parts"])
-        self.size = sum(math.prod(part.shape) for part in self.parts)
+        super().__init__(tuple(Part(name, tuple(shape)) for name, shape in told["parts"]), np.dtype(told["dtype"]))
+        self.foreign = str(told["code"]).encode()
         self._start = np.frombuffer(vector, self.dtype)
         if not self.size or not np.isfinite(self._start).all():
             self._fail("the model that its clients start from has no floating-point numbers, or some are not finite")
-        assumptions = words_beside(__file__)["assumptions"]
-        self.assumptions = tuple(one.format(app=Path(reference).resolve().name) for one in assumptions)
+        self.whose = f"the Flower app {Path(reference).resolve().name}"
 
     def _call(self, asked: dict[str, Any], vector: bytes = b"") -> tuple[dict[str, Any], bytes]:
         """Answer of the process, and the bytes after it: no more than those of the model that it was sent."""
@@ -129,11 +128,33 @@ class FlowerApp(Objective):
         if self._process.returncode is None:  # nobody has waited for it, so its number is still its own
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    @classmethod
+    def of_party(
+        cls, reference: str, python: str, timeout: float, agreed: Objective, number: int, parties: int
+    ) -> FlowerApp:
+        """The app of the party ``number`` of a federation, whose model is the one that all have ``agreed`` on.
+
+        Raises
+        ------
+        ModelError
+            If it is another one.
+        """
+        app = cls(reference, parties, python, 0, timeout, number)
+        wanted, found = ([agreed.parts, agreed.dtype.name], [app.parts, app.dtype.name])
+        if wanted != found:
+            app._fail(f"expected the model that all start from, {wanted}, found {found}; take the app of this run")
+        return app
+
     def data(self) -> Data:
         """A row for each partition, to train on, and to test on."""
         names = np.arange(self._partitions)
         rows = names[:, None]
         return Data(rows, names, owners=names, x_test=rows, y_test=names, labels=names.tolist())
+
+    @property
+    def start(self) -> bytes:
+        """What all start from, as a safetensors file."""
+        return save(unpack(self._start, self.parts))
 
     def initial(self, generator: np.random.Generator) -> FloatArray:
         return self._start.copy()
@@ -142,7 +163,7 @@ class FlowerApp(Objective):
         """Models as clients return them, less those that they were sent; 0, and counted, what is not finite."""
         updates = np.zeros((len(models), self.size), self.dtype)
         for update, model, training in zip(updates, self.rows(models, len(trainings)), trainings, strict=True):
-            number = int(data.targets[training.batches.examples[0]])
+            number = int(data.targets[training.batches.examples[0]]) if self._own is None else self._own
             _, vector = self._call({"kind": "train", "number": number}, model.tobytes())
             with np.errstate(all="ignore"):
                 update[:] = np.frombuffer(vector, self.dtype) - model

@@ -70,7 +70,7 @@ class App:
         if not self.content:
             raise Failure("its ServerApp asks no client to train; give a project's folder, or both in a file")
         self.start = _model(self.content, "its ServerApp is to send")
-        self.trains = {name: array for name, array in self.start.items() if array.dtype.kind == "f"}
+        self.trains = {name: array for name, array in sorted(self.start.items()) if array.dtype.kind == "f"}
         self.dtype = np.result_type(np.float32, *(array.dtype for array in self.trains.values()))
 
     def get_node_ids(self) -> list[int]:

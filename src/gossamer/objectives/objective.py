@@ -627,8 +627,8 @@ class Objective(ABC):
         Mean squared error for each unit of loss, of a loss that is one.
     foreign : bytes
         Digest of code that is not Gossamer's and computes it; empty of others.
-    assumptions : tuple of str
-        Assumptions of a guarantee on that code.
+    whose : str
+        Whose that code is, in words.
     """
 
     size: int
@@ -637,7 +637,7 @@ class Objective(ABC):
     l2: float
     squared_error: float | None = None
     foreign: bytes = b""
-    assumptions: tuple[str, ...] = ()
+    whose: str = ""
 
     @abstractmethod
     def initial(self, generator: np.random.Generator) -> FloatArray:
@@ -909,3 +909,33 @@ class Objective(ABC):
     def smoothness(self, data: Split) -> float | None:
         """An upper bound of the gradient's Lipschitz constant on ``data`` (L2 term included), or None."""
         return None
+
+
+FOREIGN = "foreign"
+"""Name of what code that is not Gossamer's minimises, as specs and cards say it."""
+
+
+class Foreign(Objective):
+    """Whatever code that is not Gossamer's minimises: a model's arrays are known of it, and nothing else.
+
+    Parameters
+    ----------
+    parts : tuple of Part
+        Arrays of the model.
+    dtype : numpy dtype
+        Type of them all.
+    """
+
+    l2 = 0.0
+    loss = FOREIGN
+    whose = "each party's own app"
+
+    def __init__(self, parts: tuple[Part, ...], dtype: np.dtype[Any]) -> None:
+        self.parts, self.dtype = parts, dtype
+        self.size = sum(math.prod(part.shape) for part in parts)
+
+    def initial(self, generator: np.random.Generator) -> FloatArray:
+        return np.zeros(self.size, self.dtype)  # all start from a file
+
+    def close(self) -> None:
+        """End what it started."""

@@ -133,6 +133,10 @@ def node_command(options: argparse.Namespace) -> int:
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
     chosen |= {"modules": options.module, "quiet": options.quiet or options.log_file == STDERR}
+    if options.app is not None:
+        from gossamer.flower.app import FlowerApp
+
+        chosen["trainer"] = partial(FlowerApp.of_party, options.app, options.python or sys.executable, options.timeout)
     if len(options.run or ()) > 1 and options.trace is not None:
         raise CallerError("--trace is of one run; leave it out, or name one by --run")
     for run in options.run or ():  # before the first takes part, which may be for days

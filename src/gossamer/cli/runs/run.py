@@ -34,6 +34,7 @@ from gossamer.cli.printing import (
 )
 from gossamer.errors import ENDED_SHORT, BudgetSpent, CallerError, counted
 from gossamer.experiment.specs.folder_names import default_folder
+from gossamer.files import write_own
 
 if TYPE_CHECKING:
     from gossamer.algorithms.plan import Plan, Words
@@ -128,6 +129,9 @@ def flower_command(options: argparse.Namespace) -> int:
         spec = settled(read_experiment(options))
     python = options.python or sys.executable
     with closing(FlowerApp(options.app, spec.algorithm.nodes, python, spec.seed, options.timeout)) as app:
+        if options.start is not None:
+            write_own(options.start, app.start)
+            return 0
         return _made(options, *_started(options, spec, data=app.data(), module=app, checkpoint=None))
 
 
@@ -169,7 +173,7 @@ def _made(options: argparse.Namespace, out: Path, start: Callable[[PlainProgress
 def _run(options: argparse.Namespace) -> Start:
     if options.spec is None:
         raise CallerError("expected a SPEC to run, or --repeat RESULTS, or --resume RESULTS, found none; give one")
-    return _started(options, read_experiment(options), **_kept(options), **_engine(options))
+    return _started(options, read_experiment(options), **_kept(options))
 
 
 def _started(options: argparse.Namespace, experiment: Experiment, **given: Any) -> Start:
@@ -178,15 +182,6 @@ def _started(options: argparse.Namespace, experiment: Experiment, **given: Any) 
     out = options.out or default_folder(options.spec, "", experiment.seed, settings_of(options))
     given |= {"overwrite": options.overwrite, "trace": options.trace, "track": options.track}
     return out, lambda shown: run(experiment, out, progress=shown, **given)
-
-
-def _engine(options: argparse.Namespace) -> dict[str, Any]:
-    """Shards that compute for the run, if they were asked for."""
-    if options.shards is None:
-        return {}
-    from gossamer.runtimes.ray_shards import RayShards
-
-    return {"engine": RayShards(options.shards)}
 
 
 def _repeat(options: argparse.Namespace) -> Start:
@@ -204,7 +199,7 @@ def _resume(options: argparse.Namespace) -> Start:
 
     more = {"--repeat": options.repeat, "--out": options.out, "--overwrite": options.overwrite}
     _check_alone("--resume", options, {name: bool(value) for name, value in more.items()})
-    given = {"trace": options.trace, **_kept(options), **_engine(options)}
+    given = {"trace": options.trace, **_kept(options)}
     return options.resume, lambda shown: resume_run(options.resume, progress=shown, **given)
 
 
@@ -224,9 +219,14 @@ def _check_alone(option: str, options: argparse.Namespace, more: dict[str, bool]
 
 
 def _kept(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds from one checkpoint to the next, if they were said."""
+    """Seconds from one checkpoint to the next, and shards that compute for the run, if they were said."""
     every = options.checkpoint
-    return {} if every is None else {"checkpoint": every if every < math.inf else None}
+    found = {} if every is None else {"checkpoint": every if every < math.inf else None}
+    if options.shards is not None:
+        from gossamer.runtimes.ray_shards import RayShards
+
+        found["engine"] = RayShards(options.shards)
+    return found
 
 
 def _goes_on(out: Path) -> str:

@@ -34,6 +34,7 @@ from gossamer.keys.invitations import (
     parse_invitation,
     read_signed,
 )
+from gossamer.objectives.objective import Foreign, Objective
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.clipping import FixedClip
 from gossamer.protocol.messages import may_hear
@@ -288,6 +289,9 @@ class PartyOptions:
         The data owner's; needed with data.
     modules : sequence of str
         Code that a spec may have run, beside what the policy allows; see `OwnerPolicy.modules`.
+    trainer : callable, optional
+        Maker of what trains at this party, where that is code of its own: of what all have agreed on, the number of
+        the party, and how many there are.
     pretrained : Path, optional
         The model that all parties start from, where there is one; by default ``start.safetensors`` beside the
         invitation.
@@ -322,6 +326,7 @@ class PartyOptions:
     data_name: str | None = None
     policy: Path | None = None
     modules: Sequence[str] = ()
+    trainer: Callable[[Objective, int, int], Foreign] | None = None
     pretrained: Path | None = None
     store: Path | None = None
     resume: bool = True

@@ -19,12 +19,13 @@ from gossamer.deployment.party.agreement import Agreed, Invited, PartyOptions, a
 from gossamer.deployment.party.data import load_party_split
 from gossamer.deployment.party.release_deadline import has_deadline, of_samples, paced
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.errors import DataError
+from gossamer.errors import DataError, SpecError
 from gossamer.experiment.preparation.held_out import OBSERVER, SUM, released
 from gossamer.experiment.preparation.held_out_rows import SUFFIX
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.keys.invitations import AGENT
 from gossamer.objectives.linear.model import LinearModel
+from gossamer.objectives.objective import Foreign
 from gossamer.objectives.released_scores import ReleasedScores
 from gossamer.privacy.guarantees import Guarantee
 from gossamer.privacy.mechanisms import OPEN_TIMES, PUBLIC_TIMES, NeighboringRelation, Poisson
@@ -278,6 +279,7 @@ class DataHeld:
         self._owned: OwnedData | None = None
         self._kept: SideFile | None = None
         self._unit: LedgerFile | None = None
+        self._trainer: Foreign | None = None
         self.ledger: Ledger | None = None
         self.held_out: StoredLedger | None = None
         self.charged = 0
@@ -290,10 +292,20 @@ class DataHeld:
                 settings, invited.data, options.test, **most, evaluated=tested, say=folder.tell_owner
             )
             self.agreed = invited.agreed.with_data(train, test)
-            # What a module cannot do in a deployment shows at its first gradient, and nothing may be charged by then.
             prepared, nobody = self.agreed.prepared, nobody_like(train)
-            start = prepared.objective.initial(np.random.default_rng(0))
-            prepared.objective.steady().clipped_gradients(start[None], nobody, [np.arange(1)], 1.0)
+            if bool(prepared.objective.whose) != (options.trainer is not None):
+                raise SpecError(
+                    "--app: an app trains where the spec's objective is foreign: give it there and only there"
+                )
+            if options.trainer is not None and test is not None:
+                raise SpecError("--test: Gossamer tests models that it can call, and an app's it cannot; leave it out")
+            if options.trainer is not None and agreed.experiment.terms.unit == "client":
+                place = prepared.names.index(self._name), len(prepared.names)
+                self._trainer = options.trainer(prepared.objective, *place)
+                self.agreed = replace(self.agreed, prepared=replace(prepared, objective=self._trainer))
+            else:  # what a module cannot do here shows at its first gradient, and nothing may be charged by then
+                start = prepared.objective.initial(np.random.default_rng(0))
+                prepared.objective.steady().clipped_gradients(start[None], nobody, [np.arange(1)], 1.0)
             self.test = None if test is None else self.agreed.prepared.dataset.test
             if agreed.plan.held_out is not None and test is None:
                 raise DataError(
@@ -441,7 +453,7 @@ class DataHeld:
 
     def close(self) -> None:
         """Give ledger and files back."""
-        for held in (self._owned, self._kept, self._unit):
+        for held in (self._trainer, self._owned, self._kept, self._unit):
             if held is not None:
                 held.close()
 

@@ -21,13 +21,13 @@ from gossamer.data.datasets import Dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, ModelError, RunWarning, SpecError, did_you_mean, listed
-from gossamer.experiment.specs.spec import Experiment, PretrainedSettings
+from gossamer.experiment.specs.spec import Experiment, ObjectiveSettings, PretrainedSettings
 from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.objectives.class_weights import shares_of, weights_of
 from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.objectives.linear.model import WEIGHED, LinearModel
 from gossamer.objectives.network_settings import said_of
-from gossamer.objectives.objective import Objective
+from gossamer.objectives.objective import FOREIGN, Foreign, Objective
 from gossamer.randomness import stream
 from gossamer.vectors import Part, Public, pack
 
@@ -289,6 +289,8 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
         If it does not exist.
     """
     settings = experiment.objective
+    if settings.name == FOREIGN:
+        return _foreign(settings)
     name = settings.name or ("softmax" if dataset.classes else "squared")
     if settings.module is None and name in LOSSES:
         if settings.loss is not None:
@@ -299,6 +301,15 @@ def build_objective(experiment: Experiment, dataset: Dataset) -> Objective:
             raise SpecError(f"objective.adapters are for networks, found {name}; leave them out, or name a network")
         return _linear(name, experiment, dataset)
     return _network(name, experiment, dataset)
+
+
+def _foreign(settings: ObjectiveSettings) -> Objective:
+    start, own = settings.pretrained, dict.fromkeys(("name", "pretrained", "frozen"))
+    if start is None or settings.model_copy(update=own) != ObjectiveSettings():
+        raise SpecError("objective: foreign code has a loss of its own; give name, pretrained and nothing else")
+    arrays = _arrays(pretrained_file(start)[0], start.path)
+    parts = tuple(Part(name, arrays[name].shape) for name in sorted(arrays))
+    return Foreign(parts, np.result_type(np.float32, *arrays.values()))
 
 
 def _linear(name: str, experiment: Experiment, dataset: Dataset) -> Objective:
@@ -454,13 +465,7 @@ def read_pretrained(
         names, in their shapes, or holds a number that is not finite.
     """
     (content, known), path = pretrained_file(settings), settings.path
-    try:
-        arrays: dict[str, npt.NDArray[Any]] = load(content)
-    except KeyError as error:
-        raise _wrong(path, f"has numbers of type {error.args[0]}; save them as float16, float32 or float64") from None
-    except (SafetensorError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise _wrong(path, f"is no safetensors file ({reason}); save the model's state_dict as one") from None
+    arrays = _arrays(content, path)
     wanted = {f"{part.name!r} {list(part.shape)}" for part in parts}
     kinds = {name: "" if array.dtype.kind == "f" else f" of {array.dtype}" for name, array in arrays.items()}
     found = {f"{name!r} {list(array.shape)}{kinds[name]}" for name, array in arrays.items()}
@@ -472,6 +477,16 @@ def read_pretrained(
     if not vector.is_within():
         raise _wrong(path, f"has numbers that are not finite, or too large for {np.dtype(dtype)}; give a sound model")
     return vector, known
+
+
+def _arrays(content: bytes, path: Path | None) -> dict[str, npt.NDArray[Any]]:
+    try:
+        return load(content)
+    except KeyError as error:
+        raise _wrong(path, f"has numbers of type {error.args[0]}; save them as float16, float32 or float64") from None
+    except (SafetensorError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise _wrong(path, f"is no safetensors file ({reason}); save the model's state_dict as one") from None
 
 
 def _wrong(path: Path | None, what: str) -> SpecError:

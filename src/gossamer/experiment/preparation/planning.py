@@ -233,7 +233,8 @@ def _assumptions(prepared: Prepared) -> list[str]:
     found = [
         TRUSTED.format(code=one, promise=kind.promise or f"its {kind.noun} is public") for kind, one in of_others(spec)
     ]
-    found += prepared.objective.assumptions
+    if whose := prepared.objective.whose:
+        found += [line.format(whose=whose) for line in _WORDS["foreign"]]
     if spec.stop.accuracy is not None:
         found += [PUBLIC_EXAMPLES] if spec.evaluation.public_path is not None else []
         found += [UNITS] if prepared.cast.trust else []

@@ -480,6 +480,8 @@ def prepare(experiment: Experiment, memory: FromMemory = NOTHING) -> Prepared:
     generator = stream(seed, "partition")
     shards = partition(spec.partition, dataset.train.targets, nodes, generator, dataset.owners, dataset.persons)
     prepared = assemble(spec, names, dataset, tuple(shards), memory)
+    if prepared.objective.whose and memory.module is None:
+        raise SpecError("objective.name: foreign is for federations, whose parties have the code, and gossamer flower")
     _check_edges(prepared)
     _advise(spec, dataset)
     return replace(prepared, holdings=_holdings(spec, dataset, shards), public=public, began=began)

@@ -73,7 +73,7 @@ class ObjectiveSettings(Section):
     name : str, optional
         ``logistic``, ``softmax``, ``squared``, ``squared_error`` (the same without its 1/2), ``poisson`` (counts),
         ``hinge``, or a network: ``mlp``, ``lenet5``, ``cnn_mapa``, ... By default ``softmax`` for classes and
-        ``squared`` for real targets.
+        ``squared`` for real targets. ``foreign`` is for federations whose parties have code of their own.
     module : str, optional
         One's own ``torch.nn.Module`` as ``package.module:Class``, instead of a name.
     l2 : float
