@@ -323,25 +323,16 @@ def own_loss(card: LossCard, where: Path) -> OwnLoss:
     return loss
 
 
-def describe(
-    objective: Objective,
-    name: str | None,
-    module: str | None,
-    adapters: AdapterSettings | None = None,
-    outputs: int | None = None,
-) -> ObjectiveCard:
+def describe(objective: Objective, **said: Any) -> ObjectiveCard:
     """Describe an objective, so that `rebuilt` makes it again.
 
     Parameters
     ----------
     objective : Objective
         Objective that was minimised.
-    name, module : str, optional
-        Name and module as in a spec; neither for a module that was given from memory.
-    adapters : AdapterSettings, optional
-        Adapters of the network.
-    outputs : int, optional
-        Number of answers an example, where there are several.
+    **said
+        Keys of the card that are as in a spec: ``name`` and ``module``, neither for a module that was given from
+        memory, ``adapters`` and ``outputs``.
     """
     dtype: Any = objective.dtype.name
     if isinstance(objective, LinearModel):
@@ -356,16 +347,7 @@ def describe(
         said, whose = loss.model_dump(mode="json"), {"distribution": found.distribution, "version": found.version}
         registered = LossCard(settings=said, sha256=found.source, **whose)
         loss = "registered"
-    return ObjectiveCard(
-        name=name,
-        module=module,
-        loss=loss,
-        registered=registered,
-        dtype=dtype,
-        frozen=network.frozen,
-        adapters=adapters,
-        outputs=outputs,
-    )
+    return ObjectiveCard(loss=loss, registered=registered, dtype=dtype, frozen=network.frozen, **said)
 
 
 def rebuilt(card: Card, where: Path, module: Any = None) -> Objective:

@@ -108,11 +108,12 @@ def card_of(prepared: Prepared, *, owners: tuple[str, ...] | None = None, note: 
         Note that the model's holder must know.
     """
     settings, dataset = prepared.experiment.objective, prepared.dataset
-    name = settings.name or ("softmax" if dataset.classes else "squared")
+    name = None if settings.module else settings.name or ("softmax" if dataset.classes else "squared")
     module = None if prepared.code else settings.module  # of one that was given from memory there is no name
     outputs = dataset.train.targets.shape[1] if dataset.train.targets.ndim == 2 else None
+    said = {"name": name, "module": module, "adapters": settings.adapters, "outputs": outputs}
     return Card(
-        objective=describe(prepared.objective, None if settings.module else name, module, settings.adapters, outputs),
+        objective=describe(prepared.objective, **said),
         parts=tuple(PartCard(name=part.name, shape=part.shape) for part in prepared.objective.parts),
         data=dataset.declaration,
         owners=owners or prepared.owners,
