@@ -88,10 +88,14 @@ def test_parties_end_whose_policies_allow_it_and_do_not_begin_again(
     assert there.status("node-0")["finished"] == "stopped by the organiser"
 
 
+def in_ledger(there: Parties, name: str, what: str) -> int:
+    with closing(sqlite3.connect(there.federation.folder / name / "policy.ledger")) as ledger:
+        return int(ledger.execute(f"SELECT {what}").fetchone()[0])
+
+
 def receipts(there: Parties, name: str) -> int:
     """Number of characters of the receipts that the ledger has: each release that is charged has one."""
-    with closing(sqlite3.connect(there.federation.folder / name / "policy.ledger")) as ledger:
-        return int(ledger.execute("SELECT TOTAL(LENGTH(lines)) FROM receipt").fetchone()[0])
+    return in_ledger(there, name, "TOTAL(LENGTH(lines)) FROM receipt")
 
 
 def test_a_run_is_paused_and_resumed(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,6 +121,22 @@ def test_a_run_is_paused_and_resumed(there: Parties, capsys: pytest.CaptureFixtu
     until(lambda: all(there.updates(name) > before[name] + 2 for name in there.names), "all to go on")
     assert all(there.status(name)["orders"] == {"resume 2": ""} for name in there.names)
     assert all(receipts(there, name) > charged[name] > 2 for name in there.names)
+
+
+def test_who_hears_of_a_pause_from_whom_it_meets_does_not_begin(there: Parties) -> None:
+    folder = there.federation.folder
+    allow(there, *there.names)
+    there.start("node-0")
+    until(lambda: there.status("node-0")["state"] == "waiting", "it to wait")
+    assert main(["federation", "pause", str(folder), "--wait", "5"]) == 1
+    there.start("node-1", "node-2")
+    until(lambda: all("takes no part for now" in there.log(name) for name in there.names), "all to wait")
+    for name in there.names:
+        assert not (there.folder(name).path / "store.sqlite").exists()
+        assert in_ledger(there, name, "COUNT(*) FROM charge") == 0
+    assert main(["federation", "resume", str(folder), "--wait", "60"]) == 0
+    until(lambda: all(there.status(name)["state"] == "running" for name in there.names), "all to begin")
+    assert all(in_ledger(there, name, "COUNT(*) FROM charge") for name in there.names)
 
 
 def test_who_waits_does_not_begin(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:

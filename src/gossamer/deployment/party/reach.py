@@ -403,13 +403,11 @@ class Gathering(Wire):
     def gather(self, neighbours: Iterable[str], patience: float, recalls: bool = False) -> None:
         """Wait until all neighbours have answered a probe, at most so many seconds, and for one of them for ever.
 
+        They have told what they know of a pause then, which is waited for in any case.
+
         A node whose reach has no limit goes ahead without any; one that ``recalls`` only hears what they
         know of it.
         """
-        if why := self.pauses():
-            self.folder.warn(f"takes no part for now: {why}")
-        while not self.stopping and self.pauses():
-            self._turn(0.5, self.clock())
         wanted, until, told = set(neighbours), self.clock() + patience, False
         while not self.stopping and (missing := self._missing(wanted, recalls)):
             now = self.clock()
@@ -418,9 +416,13 @@ class Gathering(Wire):
                 self.folder.warn(self._without(missing, now, patience, alone))
                 told = True
             if now >= until and not alone:
-                return
+                break
             self._publish(() if recalls else self.reach.probe(missing, now))
             self._turn(min(0.5, until - now) if now < until else 0.5, now)
+        if why := self.pauses():
+            self.folder.warn(f"takes no part for now: {why}")
+        while not self.stopping and self.pauses():
+            self._turn(0.5, self.clock())
 
     def rehearse(self, neighbours: Collection[str]) -> None:
         """Probe the neighbours, and answer theirs, until somebody stops it."""
