@@ -162,12 +162,9 @@ class MaskedServer(MaskedRound, CohortServer):
             if self.asks and not self.skipped:
                 del s.late[client]
 
-    def answer(self, client: str, request: int) -> Effects:
+    def offer(self, client: str, request: int) -> Effects:
         """Give a model to whoever is in the round and has not announced itself; others wait until they are drawn."""
         s = self.state
-        if s.finished:
-            yield from super().answer(client, request)
-            return
         s.there[client] = request
         self.hear(client)
         if client in s.waiting - self.skipped and s.sum.step == Phase.ANNOUNCE:

@@ -355,9 +355,13 @@ class ModelServer(EndingNode):
         return self.answer(sender, fetch.request)
 
     def answer(self, client: str, request: int) -> Effects:
-        """Give the newest model of this moment; once the run is over, the last one."""
+        """Give the last model once the run is over, and until then what this server has to `offer`."""
         s = self.state
-        return [Send(client, Halt(s.t, s.x) if s.finished else self.newest(request))]
+        return [Send(client, Halt(s.t, s.x))] if s.finished else self.offer(client, request)
+
+    def offer(self, client: str, request: int) -> Effects:
+        """Give the newest model of this moment."""
+        return [Send(client, self.newest(request))]
 
     def newest(self, request: int) -> Newest | NewestAtClip:
         """The newest model, with its clip where that moves."""

@@ -348,12 +348,9 @@ class RoundServer(CohortServer):
     def give(self, client: str) -> Send:
         return Send(client, self.newest(self.state.waiting.pop(client)))
 
-    def answer(self, client: str, request: int) -> Effects:
+    def offer(self, client: str, request: int) -> Effects:
         """Give a model to whoever is in the round and has not answered; all others wait for a round of theirs."""
         s = self.state
-        if s.finished:
-            yield from super().answer(client, request)
-            return
         s.waiting[client] = request
         self.hear(client)
         if s.cohort is not None and client in s.cohort and client not in s.updates and not self.joins_later(client):

@@ -361,12 +361,12 @@ class TrustedServer(clients.ClientServer):
         self.state.left.add(sender)
         yield from self.go_on()
 
-    def answer(self, client: str, request: int) -> Effects:
+    def offer(self, client: str, request: int) -> Effects:
         """Give the newest model; while the data side computes it, once that is done."""
-        if self.state.summing and not self.state.finished:
+        if self.state.summing:
             self.state.owed[client] = request
         else:
-            yield from super().answer(client, request)
+            yield from super().offer(client, request)
 
     def go_on(self) -> Effects:
         """Ask for the next sum, or end a run that can have none, or answer those who wait; none of it during a sum."""

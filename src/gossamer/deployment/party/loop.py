@@ -214,18 +214,14 @@ MOST_DATAGRAMS = 256
 _LOOK = 1.0  # most seconds between two looks at what has no deadline of its own
 
 
-class Clock:
-    """Seconds since 1970 when it was made, and from then on as the machine's steady clock counts them.
+def steady_clock() -> Callable[[], float]:
+    """A clock of seconds since 1970 as they are now, and from then on as the machine's steady clock counts them.
 
     So a clock that is set, forwards or backwards, moves no deadline while the process runs, and the time between two
     processes of a node is known as well as the machine knows it.
     """
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        return self._offset + time.monotonic()
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
 
 
 @dataclass

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.deployment.founding.layout import CERTIFICATE
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.loop import RENEWED, Clock, InvitationWatch, NodeLoop, Tasks, Worker
+from gossamer.deployment.party.loop import RENEWED, InvitationWatch, NodeLoop, Tasks, Worker, steady_clock
 from gossamer.deployment.party.overview import Overview, told_of
 from gossamer.deployment.party.reach import RECALL, Gathering, PeerReach, short
 from gossamer.deployment.party.reporting import Reporter, write_results
@@ -183,7 +183,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         reporter.ended(_STOPPED)
         return _STOPPED
     stack.callback(transport.close)
-    clock, near = Clock(), agreed.prepared.contacts(invitation.me.name)
+    clock, near = steady_clock(), agreed.prepared.contacts(invitation.me.name)
     witnesses = witnesses_of(invited, folder, held, stack)
     who = invited.identity, invitation.run, invitation.me.name, invitation.members
     times = options.gone_after / 20, options.gone_after / 6, options.gone_after
