@@ -344,8 +344,8 @@ def describe(objective: Objective, **said: Any) -> ObjectiveCard:
         found = KIND.of(loss)
         if found is None:
             raise ModelError(f"the loss {type(loss).__name__} is registered by nobody, so no file can name it")
-        said, whose = loss.model_dump(mode="json"), {"distribution": found.distribution, "version": found.version}
-        registered = LossCard(settings=said, sha256=found.source, **whose)
+        whose = {"distribution": found.distribution, "version": found.version, "sha256": found.source}
+        registered = LossCard(settings=loss.model_dump(mode="json"), **whose)
         loss = "registered"
     return ObjectiveCard(loss=loss, registered=registered, dtype=dtype, frozen=network.frozen, **said)
 
