@@ -142,6 +142,7 @@ class HostState:
 
 
 _HANDLING = 4096  # how many bytes of a journal are read back in the time that it takes to handle one more input
+_LOOKING = 16  # bytes that a journal has to grow by, for each piece of its state, until that is looked at once more
 # How many times the bytes of a state its journal grows to before a snapshot takes its place: at rest, and in any case.
 _GROWTH_AT_REST, _GROWTH = 1, 2
 
@@ -196,6 +197,7 @@ class Host:
         self._steps: list[TraceStep] = []  # of this turn, for the watcher once it is durable
         self._bound = False  # whether something was promised in this turn
         self._size = self._since = 0  # bytes of the last snapshot, and of the journal since then
+        self._again = 0  # bytes of the journal from which on it is worth it to look at the state again
         self._recover()
         self._watch = watch
 
@@ -289,7 +291,7 @@ class Host:
         self.broken = True
         self._stored(self.journal.snapshot, self._encoded())
         self._stored(self.journal.commit)
-        self.broken, self._since = False, 0
+        self.broken, self._since, self._again = False, 0, 0
 
     def rest(self) -> None:
         """Do now, while there is nothing else to do, what would otherwise hold up a turn.
@@ -313,13 +315,15 @@ class Host:
 
     def _snapshot(self, growth: int) -> None:
         """Stage a snapshot, if the journal has grown to so many times the state, and is worth it at all."""
-        if self._since < max(self.every * _HANDLING, growth * self._size):
+        if self._since < max(self.every * _HANDLING, growth * self._size, self._again):
             return
         pieces = self._encoded()
         size = size_of(pieces)  # several models while messages are under way, and one when they have arrived
+        # Thousands of messages may wait for a peer that is down, and no snapshot of them be worth it for long.
+        self._again = self._since + _LOOKING * len(pieces)
         if self._since >= growth * size:
             self._stored(self.journal.snapshot, pieces)
-            self._since, self._size, self._bound = 0, size, True
+            self._since, self._size, self._again, self._bound = 0, size, 0, True
 
     def _encoded(self) -> list[Buffer]:
         return encode_pieces(self.state())

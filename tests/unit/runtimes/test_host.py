@@ -13,14 +13,14 @@ from gossamer.algorithms.gossip import box as gossip
 from gossamer.algorithms.graph_federated.nodes import AgentState
 from gossamer.faults.hosts import MemoryJournal
 from gossamer.faults.schedules import SETTINGS
-from gossamer.protocol.effects import Reject, Request, Send
+from gossamer.protocol.effects import Reject, Request, Send, SetTimer
 from gossamer.protocol.encoding import Buffer, encode
-from gossamer.protocol.events import Started
+from gossamer.protocol.events import Elapsed, Started
 from gossamer.protocol.messages import Acknowledge, Message, message
 from gossamer.protocol.node import Effects, Node, on
-from gossamer.protocol.session import Transmit
+from gossamer.protocol.session import SessionSettings, Transmit
 from gossamer.protocol.trace import TraceStep
-from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, Wake
+from gossamer.runtimes.host import Arrived, Begin, Host, HostBroken, HostState, Wake
 from gossamer.testing.contracts import AlgorithmContract
 from gossamer.vectors import Confined, Public
 
@@ -172,3 +172,43 @@ def test_what_is_confined_does_not_leave_the_unit(unit: set[str]) -> None:
     else:
         with pytest.raises(TypeError, match="confined"):
             host.start(0.0)
+
+
+@message("test.word")
+class Word(Message):
+    model: Public
+
+
+class Talker(Node):
+    """Sends a word to each of three peers every second."""
+
+    @on(Started)
+    def start(self, event: Started, now: float) -> Effects:
+        yield SetTimer(1.0, "next")
+
+    @on(Elapsed)
+    def talk(self, event: Elapsed, now: float) -> Effects:
+        for number in range(3):
+            yield Send(f"node-{number + 1}", Word(self.state.w))
+        yield SetTimer(1.0, "next")
+
+
+def test_a_state_of_thousands_of_messages_that_nobody_takes_is_not_looked_at_with_every_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It grows with the journal, so no snapshot of it is worth it; looking each time would cost the square of it."""
+    looks, state = [0], Host.state
+
+    def looked(of: Host) -> HostState:
+        looks[0] += 1
+        return state(of)
+
+    monkeypatch.setattr(Host, "state", looked)
+    patient = SessionSettings(retry_after=1e6, longest_retry=1e7, silence=1e9)
+    talks = Host(Talker("node-0", AgentState(Public(np.zeros(128)))), patient, MemoryJournal(), every=64)
+    talks.start(0.0)
+    for now in range(1, 501):
+        talks.take(Wake(), float(now))
+        talks.rest()
+    assert sum(len(link.outbox) for link in talks.session.links.values()) == 1500
+    assert looks[0] < 50
