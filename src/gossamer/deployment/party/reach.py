@@ -21,6 +21,7 @@ from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
 from gossamer.deployment.peers.standing import REHEARSES
 from gossamer.errors import counted
 from gossamer.experiment.preparation.memory import available
+from gossamer.keys.orders import PAUSED
 from gossamer.privacy.masking import Phase
 from gossamer.protocol.messages import Frame
 from gossamer.protocol.node import Node
@@ -355,8 +356,8 @@ class Wire:
     ends: Callable[[], str] = field(default=lambda: "", kw_only=True)
 
     def stop(self, why: str) -> None:
-        """Have it end after its turn; also from a signal handler."""
-        self.stopping = self.stopping or why
+        """Have it end after its turn; also from a signal handler. Who is only to wait may be told to end yet."""
+        self.stopping = why if self.stopping == PAUSED else self.stopping or why
         self.transport.wake()
 
     def _opened(self, datagram: Datagram) -> list[tuple[str, Frame]]:
@@ -421,8 +422,9 @@ class Gathering(Wire):
             self._turn(min(0.5, until - now) if now < until else 0.5, now)
         if why := self.pauses():
             self.folder.warn(f"takes no part for now: {why}")
-        while not self.stopping and self.pauses():
-            self._turn(0.5, self.clock())
+            while not self.stopping and self.pauses():
+                self._turn(0.5, self.clock())
+            self.reach.began = self.clock()  # nobody owes anything of the time before
 
     def rehearse(self, neighbours: Collection[str]) -> None:
         """Probe the neighbours, and answer theirs, until somebody stops it."""

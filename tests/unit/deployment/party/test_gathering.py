@@ -17,6 +17,7 @@ from gossamer.deployment.party.reach import Gathering, PeerReach
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.party.store import OlderStore, check_memory
 from gossamer.deployment.peers.peers import LinkCounters, PeerState
+from gossamer.keys import orders
 from gossamer.protocol.session import Link, counters_of, forgotten
 from gossamer.protocol.transports import Datagram
 
@@ -213,3 +214,24 @@ def test_an_older_store_is_explained(gathering: Any, tmp_path: Path) -> None:
     for words in ("nothing was charged", "--store", "backup", str(tmp_path)):
         assert words in str(error.value)
     assert error.value.exit_code == 2
+
+
+def test_nobody_owes_anything_of_the_time_of_a_pause(gathering: Any) -> None:
+    """What was under way when it began is not acknowledged by peers that wait as well."""
+    gathering.pauses = lambda: orders.PAUSED if gathering.clock() < 3700.0 else ""
+    gathering.transport.inbox += [Datagram("b", b"counters"), Datagram("c", b"counters")]
+    gathering.gather(["b", "c"], patience=5.0, recalls=True)
+    assert gathering.clock() == pytest.approx(3700, abs=1)
+    links = {name: Link(5.0, quiet_since=90.0, transmitted=1, under_way={1: 90.0}) for name in ("b", "c")}
+    gathering.reach.look(links, now := gathering.clock())
+    assert gathering.reach.described(now) == {"alone": None, "holds": False, "unacknowledged": {}}
+    log = (gathering.folder.path / "node.log").read_text()
+    assert "takes no part for now" in log
+    assert "acknowledge" not in log
+
+
+def test_an_owner_who_stops_a_node_that_is_about_to_wait_stops_it(gathering: Any) -> None:
+    gathering.stop(orders.PAUSED)
+    gathering.stop("stopped")
+    gathering.stop(orders.PAUSED)
+    assert gathering.stopping == "stopped"
