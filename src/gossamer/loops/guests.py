@@ -94,36 +94,47 @@ class FlowerMod:
     def __init__(self, ledger: LoopLedger, noise_multiplier: float) -> None:
         self._ledger, self._law = ledger, Gaussian(ledger.clip, noise_multiplier)
         self._length = ledger.clip * ledger.guarantee.neighboring_relation.sensitivity(1.0) / 2
+        ledger.at_once = ledger.at_once or 1  # SuperNodes have a process for each message, which loses what is ahead
 
     def __call__(self, message: Any, context: Any, app: Callable[[Any, Any], Any]) -> Any:
         """Answer of the ``app`` to a message to train, with another update, and constants in the place of its metrics.
 
+        It is charged before the app is asked, whose failure a server sees, too, and could bring about by what it sends.
+
         Raises
         ------
         BudgetSpent
-            If the plan is used up; the update goes nowhere.
+            If the plan is used up; the app is not asked.
         ModelError
-            If the message asks for something else than training, which would be answered without noise; or if what was
-            sent or came is not one model, of the same arrays.
+            If the message asks for something else than training, which would be answered without noise, or has not one
+            model; or if the client fails, in words that are no data's, since Flower sends them.
         """
         if not (kind := message.metadata.message_type).startswith("train"):
             raise ModelError(f"the ledger covers updates alone, and a server asked to {kind}; let it test by itself")
-        start = dict(_only(message).items())
-        reply = app(message, context)
-        record = _only(reply)
-        before, after = ({name: array.numpy() for name, array in each.items()} for each in (start, record))
-        moved = [name for name, array in before.items() if array.dtype.kind == "f"]
-        wanted, found = ({name: array.shape for name, array in each.items()} for each in (before, after))
-        if wanted != found or not moved:
-            raise ModelError(f"a client is to return the arrays of numbers that it was sent, {wanted}, found {found}")
-        parts = [np.subtract(after[name], before[name], dtype=np.float64).ravel() for name in moved]
-        update = clipped(np.concatenate(parts), self._length)
-        grid = GridGaussian.like(self._law, len(update), error=SLACK * self._ledger.clip)
+        sent = {name: np.array(array.numpy()) for name, array in _only(message).items()}
+        moved = [name for name, array in sent.items() if array.dtype.kind == "f"]
+        if not moved:
+            raise ModelError("a server sent a model to train: expected arrays of floating-point numbers, found none")
         self._ledger.charge(self._law.noise_multiplier)
+        try:
+            reply = app(message, context)
+            record = _only(reply)
+            after = {name: array.numpy() for name, array in record.items()}
+            wanted, found = ({name: array.shape for name, array in each.items()} for each in (sent, after))
+            if wanted != found:
+                raise ModelError(f"a client is to return the arrays that it was sent, {wanted}, found {found}")
+            parts = [np.subtract(after[name], sent[name], dtype=np.float64).ravel() for name in moved]
+            update = clipped(np.concatenate(parts), self._length)
+        except Exception as error:
+            raise ModelError(
+                "this client's training failed, or gave no such model as it was sent; see its own log"
+            ) from error
+        grid = GridGaussian.like(self._law, len(update), error=SLACK * self._ledger.clip)
         noised = np.split(grid.release(update, SecretRandomness().words), np.cumsum([len(part) for part in parts])[:-1])
         for name, change in zip(moved, noised, strict=True):
-            old = before[name]
-            start[name] = type(record[name])(np.asarray(old + change.reshape(old.shape), old.dtype))
+            old = sent[name]
+            sent[name] = np.asarray(old + change.reshape(old.shape), old.dtype)
+        start = {name: type(record[name])(array) for name, array in sent.items()}
         for name, told in [*reply.content.items()]:
             kept = start if told is record else {key: value for key, value in _TOLD.items() if key in told}
             reply.content[name] = type(told)(kept)

@@ -183,7 +183,7 @@ class LoopLedger:
         rules = read_policy(policy)
         self._check(rules)
         self._identity = None if identity is None else Identity.load(identity)
-        self._most, self._ahead = ahead, Counter[ReleaseKind]()
+        self.at_once, self._ahead = ahead, Counter[ReleaseKind]()
         self._process, self._lock = os.getpid(), Lock()
         self._owned = OwnedData.open(rules, data)
         try:
@@ -251,7 +251,7 @@ class LoopLedger:
                 raise BudgetSpent(self._refusal(asked))
             kind = max(covering, key=lambda one: (one.noise_multiplier, -one.sampling_rate)).kind
             if not self._ahead[kind]:
-                most = self._most or max(1, min(_AHEAD, self._kinds[kind] // _AHEAD))
+                most = self.at_once or max(1, min(_AHEAD, self._kinds[kind] // _AHEAD))
                 self._charge(kind, min(most, self._left(kind)))
             self._ahead[kind] -= 1
 
