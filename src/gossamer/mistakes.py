@@ -24,18 +24,19 @@ TRUTH_VALUE = "truth_value"
 
 
 def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Say what is wrong in what was read as a ``model``: a line a problem, with its key.
+    """Say what is wrong in what was read as a ``model``: a line a problem, with its key."""
+    return list(dict.fromkeys(line_of(problem, model) for problem in problems_of(error)))
 
-    A list is not called too short where it lacks the items that something is wrong with.
-    """
+
+def problems_of(error: ValidationError) -> list[Any]:
+    """The problems of an error. A list is not called too short where it lacks the items that something is wrong with."""
     problems = error.errors()
     places = [place(problem) for problem in problems]
-    lines = [
-        line_of(problem, model)
+    return [
+        problem
         for problem, at in zip(problems, places, strict=True)
         if problem["type"] != "too_short" or not any(other[: len(at)] == at != other for other in places)
     ]
-    return list(dict.fromkeys(lines))
 
 
 def line_of(problem: Any, root: type[BaseModel]) -> str:

@@ -27,7 +27,7 @@ from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.deployment.founding.federation_spec import ROLES, roles_of
 from gossamer.errors import AccountingError, CallerError, SpecError, counted, did_you_mean
 from gossamer.files import real_path
-from gossamer.mistakes import line_of, place
+from gossamer.mistakes import line_of, place, problems_of
 from gossamer.privacy.accounting import accountants
 from gossamer.privacy.accounting.accountants import row_of
 from gossamer.privacy.accounting.filters import RunSeries, SeriesRule, check_parts
@@ -275,7 +275,7 @@ def read_policy(path: str | Path) -> OwnerPolicy:
     try:
         policy = OwnerPolicy.model_validate(content)
     except ValidationError as error:
-        problems = [_describe(problem, lines) for problem in error.errors()]
+        problems = [_describe(problem, lines) for problem in problems_of(error)]
         raise SpecError(f"{path}: {'; '.join(problems)}") from None
     policy._lines = lines
     return policy

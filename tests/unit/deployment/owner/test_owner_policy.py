@@ -160,6 +160,12 @@ def test_a_mistake_names_line_and_key(policy: Any, text: str, expected: str) -> 
     assert "\n" not in line
 
 
+def test_a_plan_that_is_wrong_is_not_said_to_be_missing_as_well(policy: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        policy(series(runs="0"))
+    assert str(caught.value).count("line ") == 1
+
+
 def test_every_mistake_is_named(policy: Any) -> None:
     with pytest.raises(SpecError, match=r"line 3: .*; line 4: .*; line 5: "):
         policy(f"{DATA.replace('4', '-1').replace('1e-5', '2')}roles: 3\n")
