@@ -29,7 +29,7 @@ def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def problems_of(error: ValidationError) -> list[Any]:
-    """The problems of an error. A list is not called too short where it lacks the items that something is wrong with."""
+    """Problems of an error. A list is not called too short where it lacks the items that something is wrong with."""
     problems = error.errors()
     places = [place(problem) for problem in problems]
     return [

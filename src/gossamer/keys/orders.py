@@ -8,7 +8,7 @@ Whether the data's owner lets one count is for each party to say (`Orders.ends`)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +69,12 @@ def _number(what: str) -> tuple[int, str]:
     """Number of a pause, or of its end, and which of the two it is; 0 of other orders."""
     word, _, number = what.partition(" ")
     return (int(number), word) if word in (PAUSE, RESUME) else (0, "")
+
+
+def newer(what: str, known: Iterable[str]) -> str:
+    """Return the pause, or the end of one, that is ``known`` and makes ``what`` past; empty if there is none."""
+    found = [one for one in known if re.fullmatch(_WHAT, one) and _number(one) > _number(what)]
+    return max(found, key=_number, default="") if what.startswith((PAUSE, RESUME)) else ""
 
 
 class Orders:

@@ -17,7 +17,7 @@ from gossamer.deployment.party.health import Severity, write_metrics
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.files import to_json
 from gossamer.keys.identity import Identity
-from gossamer.keys.orders import PAUSE, REMOVE, REMOVED, RESUME, STOP, STOPPED
+from gossamer.keys.orders import PAUSE, REMOVE, REMOVED, RESUME, STOP, STOPPED, newer
 from gossamer.protocol.transports import BrokerUnreachable
 
 _EVERY = 5.0  # seconds between two tables, where one is watched
@@ -106,6 +106,12 @@ def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str
         kept = f"the order is given, in {watch.folder / papers.ORDERS}, and told to nobody yet; give it again, or run"
         raise BrokerUnreachable(f"{error}; {kept} `{_status_of(options)}`, to tell it") from None
     _shown(argparse.Namespace(json=options.json, watch=False, prometheus=None), found)
+    for name in waits:
+        if later := newer(what, found[name].get("orders", ())):
+            say(
+                f"{name} goes by {later}, which makes {what} past: another copy of {options.dir} gave it. Give orders "
+                "from that one, or this one again until its number is higher."
+            )
     return found, waits
 
 

@@ -328,6 +328,29 @@ def test_a_party_that_was_removed_before_is_not_asked_to_end(
     over = party({**WELL, "state": "finished", "finished": "stopped by the organiser"})
     heard = Listening(["c"], a=over, c=party(None, "never heard", 60.0))
     monkeypatch.setattr(overview, "Watch", lambda *_: heard)
-    monkeypatch.setattr(overview, "give_order", lambda *_: None)
+    monkeypatch.setattr(overview, "give_order", lambda folder, what, *_: what)
     assert overview.stop_command(argparse.Namespace(dir=Path(), run=None, organiser=None, wait=0.0, json=False)) == 0
     assert "did not end" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("orders", "later"),
+    [
+        ({"resume 8": ""}, "resume 8"),
+        ({"resume 2": "", "pause 1": ""}, "resume 2"),
+        ({"pause 1": ""}, ""),
+        ({"resume \u0669": "", "resume x": "", "pause 9999999999": "", "stop": ""}, ""),
+    ],
+)
+def test_an_organiser_hears_that_another_copy_of_the_folder_gave_a_newer_order(
+    orders: dict[str, str], later: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard = Listening([], a=party({**WELL, "orders": orders}))
+    monkeypatch.setattr(overview, "Watch", lambda *_: heard)
+    monkeypatch.setattr(overview, "give_order", lambda folder, what, *_: f"{what} 2")
+    options = argparse.Namespace(dir=Path("stays"), run=None, organiser=None, wait=0.0, json=True)
+    assert overview.pause_command(options) == 1
+    said = capsys.readouterr().err
+    assert "a did not say that they know it" in said
+    told = f"a goes by {later}, which makes pause 2 past: another copy of stays gave it. Give orders from that one"
+    assert (told in said) == ("another copy" in said) == bool(later)
