@@ -185,7 +185,8 @@ def _line(error: BaseException) -> str:
     """Words on what was raised, and where."""
     if isinstance(error, Failure):
         return str(error)
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    frames = traceback.extract_tb(error.__traceback__)  # all in there where this file is installed and no app was met
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     where = f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}"
     return f"{type(error).__name__}: {str(error)[:_LONGEST_ERROR]} ({where})"
 

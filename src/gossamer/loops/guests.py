@@ -86,7 +86,8 @@ class FlowerMod:
     Parameters
     ----------
     ledger : LoopLedger
-        Open ledger of the client's data, with as many planned releases as there are rounds for it.
+        Open ledger of the client's data, with as many planned releases as there are rounds for it; they are charged one
+        at a time, unless it was given ``ahead``.
     noise_multiplier : float
         Standard deviation of the noise on an update, over the ledger's clip.
     """

@@ -6,6 +6,7 @@ Apps here import a stand-in that has a few of Flower's names; `tests/end_to_end/
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import gossamer.flower.app as app_module
 from gossamer.cli import main
 from gossamer.flower.app import FlowerApp
 
@@ -363,6 +365,20 @@ def test_what_is_no_app_is_refused(
     (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
     assert main(["flower", reference, "--spec", "spec.yaml"]) == 2
     assert line in capsys.readouterr().err
+
+
+def test_what_is_no_app_is_refused_by_an_installed_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All lines that were gone through are in ``site-packages`` then, and none is an app's."""
+    place = tmp_path / "site-packages"
+    shutil.copytree(Path(__file__).with_name("stub"), place)
+    shutil.copy(app_module.__file__.replace("app.py", "worker.py"), place)
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    monkeypatch.setattr(app_module, "__file__", str(place / "app.py"))
+    (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
+    assert main(["flower", str(tmp_path), "--spec", str(tmp_path / "spec.yaml")]) == 2
+    assert "Cannot find pyproject.toml in" in capsys.readouterr().err
 
 
 def test_an_environment_without_flower_is_named(
