@@ -24,7 +24,8 @@ from gossamer.errors import DataError, RunWarning, counted, did_you_mean, failin
 Cells = Sequence[str] | Floats
 """Of one column: texts, or numbers of which NaN is an empty cell."""
 
-ONE_SHAPE = "expected arrays or pictures of one shape in all rows"
+ONE_SHAPE = "expected arrays, or pictures with their bytes, of one shape in all rows"
+SHAPED = "); pad, cut or resize them, or leave the column out"
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", ".", "-", "#n/a", "#na", "<na>"))
 """Cells, in small letters, that say nothing."""
@@ -477,7 +478,7 @@ def read_rows(table: NamedRows, wanted: Wanted) -> Labelled:
         said = counted(left_out, "row without a target is", "rows without a target are", form=",")
         warnings.warn(f"{table.at()}: {said} left out", RunWarning, stacklevel=4)
     whole = {what: np.concatenate(parts) for what, parts in texts.items()}
-    with failing_as(DataError, f"{table.at()}: {ONE_SHAPE} (", ")", ValueError):
+    with failing_as(DataError, f"{table.at()}: {ONE_SHAPE} (", SHAPED, ValueError):
         rows = np.concatenate(features)
     made = {} if table.arrays.keys() & columns.keys() else columns
     if not wanted.trained:
@@ -533,7 +534,7 @@ def _columns(table: NamedRows, wanted: Wanted, target: str | None) -> Columns:
             "it out"
         )
     odd = [name for name in (target, *whose, *chosen) if name in table.arrays]
-    if odd and (odd != chosen or wanted.columns):
+    if odd and (len(chosen) > 1 or odd != chosen or wanted.columns):
         raise DataError(
             f"{table.at(None, odd[0])}: expected numbers or texts, found arrays, which may only be all the features; "
             "name every other column but the target under dataset.ignore, and none as a feature, or leave this one out"

@@ -19,7 +19,7 @@ from gossamer.data.column_hints import is_value
 from gossamer.data.columns import CsvSettings
 from gossamer.data.files import SAVED, SAVED_SPLITS, opened, read_bytes
 from gossamer.data.picture_files import picture
-from gossamer.data.table import BLOCK, ONE_SHAPE, Block, Cells, NamedRows, in_blocks, of_dialect
+from gossamer.data.table import BLOCK, ONE_SHAPE, SHAPED, Block, Cells, NamedRows, in_blocks, of_dialect
 from gossamer.errors import DataError, failing_as
 from gossamer.extras import require
 
@@ -49,7 +49,7 @@ def parquet_table(path: Path) -> NamedRows:
         raise DataError(f"cannot read {path}: expected a regular file; correct its path")
     try:
         schema, batches = _saved(path, pa) if path.is_dir() else _of_file(pq.ParquetFile(path))
-    except (OSError, pa.ArrowException, json.JSONDecodeError, LookupError, TypeError) as error:
+    except (OSError, pa.ArrowException, json.JSONDecodeError, LookupError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: expected {kind} ({_first_line(error)})") from error
     names = tuple(map(str, schema.names))
     if len(set(names)) < len(names):
@@ -74,8 +74,12 @@ def _saved(path: Path, pa: Any) -> tuple[Any, Iterator[Any]]:
                 f"{path.parent}: expected one split, found {', '.join(splits)}; give the folder of one, such as path: "
                 f"{path}, and perhaps that of another as test_path"
             )
-    files = [path / each["filename"] for each in json.loads(read_bytes(path / SAVED))["_data_files"]]
-    opened = [pa.ipc.open_stream(pa.memory_map(str(file))) for file in files]
+    state = json.loads(read_bytes(path / SAVED))
+    opened = [pa.ipc.open_stream(pa.memory_map(str(path / each["filename"]))) for each in state["_data_files"]]
+    if state.get("_indices_data_files"):  # of old versions, which kept rows that were left out
+        raise DataError(f"{path}: expected all rows of its files, found a choice of them; save flatten_indices() of it")
+    if any(each.schema.names != opened[0].schema.names for each in opened):
+        raise DataError(f"{path}: expected files with the same columns in the same order; save it again")
     return opened[0].schema, chain.from_iterable(opened)
 
 
@@ -95,7 +99,7 @@ def _numbers(path: Path, name: str, cells: Any) -> npt.NDArray[np.float32]:
     """Arrays of one shape, or pictures as [channels, rows, columns]."""
     if all(isinstance(cell, dict) and cell.get("bytes") for cell in cells):
         cells = [picture(path, f"one of {name!r}", cell["bytes"]) for cell in cells]
-    with failing_as(DataError, f"{path}, column {name!r}: {ONE_SHAPE} (", ")", (TypeError, ValueError)):
+    with failing_as(DataError, f"{path}, column {name!r}: {ONE_SHAPE} (", SHAPED, (TypeError, ValueError)):
         return np.asarray(cells, np.float32)
 
 

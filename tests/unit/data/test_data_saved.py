@@ -118,10 +118,11 @@ def test_the_one_split_of_a_dictionary_is_taken_and_of_several_one_is_asked_for(
             "column 'tokens': expected numbers or texts, found arrays, which may only be all the features",
         ),
         ("tokens", {"target": "label", "features": ["tokens"]}, "and none as a feature"),
+        ("tokens", {"target": "label", "ignore": ["text"]}, "arrays, which may only be all the features"),
         (
             "tokens",
             {"target": "label", "ignore": ["text", "tokens"]},
-            "column 'mask': expected arrays or pictures of one shape",
+            "column 'mask': expected arrays, or pictures with their bytes, of one shape in all rows .*; pad, cut",
         ),
         (
             "tokens",
@@ -138,7 +139,37 @@ def test_what_is_not_there_or_no_feature_is_said_in_a_line(
         load_dataset(settings(folders[kind], **given))
 
 
-@pytest.mark.parametrize("damage", ["{", "{}", '{"_data_files": []}', '{"_data_files": [{"filename": "none.arrow"}]}'])
+def test_two_files_with_columns_in_another_order_are_refused(tmp_path: Path) -> None:
+    """Cells are taken by their place, so ages would be weights from the second file on."""
+    folder = saved(tmp_path / "first", {"age": AGES, "weight": AGES, "label": LABELS})
+    other = saved(tmp_path / "second", {"weight": AGES, "age": AGES, "label": LABELS})
+    name = "data-00001-of-00002.arrow"
+    (folder / name).write_bytes((other / name).read_bytes())
+    with pytest.raises(DataError, match="expected files with the same columns in the same order"):
+        load_dataset(settings(folder, target="label"))
+
+
+def test_rows_that_an_old_version_of_the_package_kept_though_they_were_left_out_are_not_read(
+    folders: Mapping[str, Path],
+) -> None:
+    """Before it wrote chosen rows alone, it wrote all of them, and a file of those that were chosen beside."""
+    listed = folders["table"] / "state.json"
+    state = json.loads(listed.read_text()) | {"_indices_data_files": [{"filename": "indices.arrow"}]}
+    listed.write_text(json.dumps(state))
+    with pytest.raises(DataError, match="expected all rows of its files, found a choice of them; save flatten_indices"):
+        load_dataset(settings(folders["table"], target="label", ignore=["sex"]))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param("[" * 100_000, id="deep"),
+        "{",
+        "{}",
+        '{"_data_files": []}',
+        '{"_data_files": [{"filename": "none.arrow"}]}',
+    ],
+)
 def test_damaged_folders_are_refused_in_a_line(damage: str, folders: Mapping[str, Path]) -> None:
     (folders["table"] / "state.json").write_text(damage)
     with pytest.raises(DataError, match="expected a folder that datasets saved"):

@@ -184,10 +184,9 @@ class Changed(Block):
     """Parts that are written over, one after the other, which torch permits of choices and not of what is unbound."""
 
     def forward(self, x: Tensor) -> Tensor:
-        whole = self.norm(x).view(*x.shape[:2], 2, 3).permute(2, 0, 1, 3).clone()
-        first, second = whole[0], whole[1]
-        first.mul_(2)
-        return self.out(self.qkv(torch.cat([first + second, second], 2)).view(*x.shape[:2], 3, 6).sum((1, 2)))
+        whole = self.qkv(self.norm(x.mean(1))).view(x.shape[0], 3, 6).permute(1, 0, 2)
+        first, second, third = whole[0], whole[1], whole[2]
+        return self.out(first.mul_(2) + second * third)
 
 
 def test_parts_that_are_taken_together_are_one_call_of_torch() -> None:
@@ -204,12 +203,15 @@ def test_parts_that_are_taken_together_are_one_call_of_torch() -> None:
     assert "SelectBackward0" not in seen
 
 
-def test_parts_that_are_changed_have_the_gradients_of_single_examples() -> None:
+def test_parts_that_are_changed_have_the_gradients_of_single_examples(capfd: pytest.CaptureFixture[str]) -> None:
     generator = np.random.default_rng(0)
     data = Split(generator.standard_normal((9, *SEQUENCE)).astype(np.float32), generator.integers(0, 3, 9))
     module = Changed().double()
+    assert isinstance(graph_of(Changed(), SEQUENCE), ExampleWise)
     torch_module = TorchModule(module)
     model = torch_module.initial(generator)
     found = torch_module.clipped_gradients(model[None], data, [np.arange(9)], 0.1)
     expected = clipped_sum(module, model, data.features, data.targets, 0.1).total
     assert np.allclose(found.sums[0], expected, rtol=1e-10, atol=1e-12)
+    assert torch_module.plan(data).strategy == "layers"
+    assert capfd.readouterr().err == ""

@@ -397,8 +397,10 @@ def example_wise(module: nn.Module, shape: tuple[int, ...], is_known: Callable[[
         graph = _Tracer(is_known).trace(module)
         found = ExampleWise(module, graph)
         for count in (_BATCHES[0], *_BATCHES):  # the first before arrays are taken apart
-            _Walk(found, count).run(torch.zeros((count, *shape), dtype=next(module.parameters()).dtype))
-            _take_apart(found)
+            walk = _Walk(found, count)
+            walk.run(torch.zeros((count, *shape), dtype=next(module.parameters()).dtype))
+            if not walk.changes:  # what is taken apart at once may not be written over
+                _take_apart(found)
     except Exception:  # user's code, met with stand-ins for arrays: anything may happen, and it is computed otherwise
         return None
     own = [name for name, _ in module.named_parameters()]
@@ -443,11 +445,15 @@ class _Walk(fx.Interpreter):
         super().__init__(module)
         self._count = count
         self._states: dict[fx.Node, State] = {}
+        self.changes = False
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node, and find its state from those of its arguments."""
+        given = [each for node in n.all_input_nodes if isinstance(each := self.env[node], Tensor)]
+        before = [each._version for each in given]
         with torch.no_grad():
             value = super().run_node(n)
+        self.changes |= before != [each._version for each in given]
         self._states[n] = self._state(n, value)
         n.meta["length"] = len(value) if isinstance(value, Tensor) and value.ndim else 0
         return value
