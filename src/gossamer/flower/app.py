@@ -153,7 +153,7 @@ class FlowerApp(Foreign):
 
     @property
     def start(self) -> bytes:
-        """What all start from, as a safetensors file."""
+        """Arrays that all start from, as a safetensors file."""
         return save(unpack(self._start, self.parts))
 
     def initial(self, generator: np.random.Generator) -> FloatArray:

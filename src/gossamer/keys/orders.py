@@ -8,7 +8,7 @@ Whether the data's owner lets one count is for each party to say (`Orders.ends`)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +69,12 @@ def _number(what: str) -> tuple[int, str]:
     """Number of a pause, or of its end, and which of the two it is; 0 of other orders."""
     word, _, number = what.partition(" ")
     return (int(number), word) if word in (PAUSE, RESUME) else (0, "")
+
+
+def paused(said: Mapping[str, str]) -> bool:
+    """Whether a party waits, by the orders that it knows, each with why it does not follow it, if it does not."""
+    newest = max(said, key=_number, default="")
+    return newest.startswith(PAUSE) and not said[newest]
 
 
 def newer(what: str, known: Iterable[str]) -> str:
@@ -150,8 +156,7 @@ class Orders:
 
     def pauses(self) -> str:
         """Reason for the party to wait until the run is resumed; empty while there is none."""
-        number, word = self.newest
-        return PAUSED if word == PAUSE and not self.said[f"{PAUSE} {number}"] else ""
+        return PAUSED if paused(self.said) else ""
 
     @property
     def removed(self) -> list[str]:

@@ -108,10 +108,7 @@ def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str
     _shown(argparse.Namespace(json=options.json, watch=False, prometheus=None), found)
     for name in waits:
         if later := newer(what, found[name].get("orders", ())):
-            say(
-                f"{name} goes by {later}, which makes {what} past: another copy of {options.dir} gave it. Give orders "
-                "from that one, or this one again until its number is higher."
-            )
+            say(f"{name} goes by {later}, of another copy of {options.dir}: use that, or repeat this up to its number.")
     return found, waits
 
 

@@ -352,5 +352,5 @@ def test_an_organiser_hears_that_another_copy_of_the_folder_gave_a_newer_order(
     assert overview.pause_command(options) == 1
     said = capsys.readouterr().err
     assert "a did not say that they know it" in said
-    told = f"a goes by {later}, which makes pause 2 past: another copy of stays gave it. Give orders from that one"
+    told = f"a goes by {later}, of another copy of stays: use that, or repeat this up to its number."
     assert (told in said) == ("another copy" in said) == bool(later)

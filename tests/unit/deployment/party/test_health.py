@@ -40,6 +40,8 @@ WELL = {
         ({"state": "lingering", "finished": "quota", "peers": {"b": GONE}}, Severity.WARNING, "b is gone (400 s)"),
         ({"state": "stopped", "process": None}, Severity.WARNING, "start it again to go on"),
         ({"state": "connecting", "connected": False, "peers": {}}, Severity.WARNING, "has not begun yet"),
+        ({"state": "waiting", "orders": {"pause 9": ""}}, Severity.WARNING, "waits: paused by the organiser"),
+        ({"state": "waiting", "orders": {"pause 9": "", "resume 9": ""}}, Severity.WARNING, "has not begun yet"),
         (
             {"connected": False, "broker_says": "it ended"},
             Severity.WARNING,
