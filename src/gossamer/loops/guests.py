@@ -20,6 +20,7 @@ from gossamer.privacy.exact.grid_noise import GridGaussian
 from gossamer.privacy.exact.secret_randomness import SecretRandomness
 from gossamer.privacy.mechanisms import Gaussian
 from gossamer.sides.client import SLACK, clipped
+from gossamer.sides.home import saturated
 
 
 def releases_of(event: Any) -> list[Releases]:
@@ -124,17 +125,16 @@ class FlowerMod:
             wanted, found = ({name: array.shape for name, array in each.items()} for each in (sent, after))
             if wanted != found:
                 raise ModelError(f"a client is to return the arrays that it was sent, {wanted}, found {found}")
-            parts = [np.subtract(after[name], sent[name], dtype=np.float64).ravel() for name in moved]
+            with np.errstate(all="ignore"):
+                parts = [np.subtract(after[name], sent[name], dtype=np.float64).ravel() for name in moved]
             update = clipped(np.concatenate(parts), self._length)
         except Exception as error:
-            raise ModelError(
-                "this client's training failed, or gave no such model as it was sent; see its own log"
-            ) from error
+            raise ModelError("this client failed, or gave no model such as it was sent; see its own log") from error
         grid = GridGaussian.like(self._law, len(update), error=SLACK * self._ledger.clip)
         noised = np.split(grid.release(update, SecretRandomness().words), np.cumsum([len(part) for part in parts])[:-1])
         for name, change in zip(moved, noised, strict=True):
             old = sent[name]
-            sent[name] = np.asarray(old + change.reshape(old.shape), old.dtype)
+            sent[name] = saturated(old.ravel() + change, old.dtype).reshape(old.shape)
         start = {name: type(record[name])(array) for name, array in sent.items()}
         for name, told in [*reply.content.items()]:
             kept = start if told is record else {key: value for key, value in _TOLD.items() if key in told}

@@ -322,18 +322,18 @@ class LoopLedger:
             If they cannot be written, or there are those of another run.
         """
         place, signs = Path(folder), self._identity
-        if (file := place / guarantee_card.FILE).exists():
-            there = guarantee_card.read_guarantee_card(read_text(file, guarantee_card.LARGEST), file).guarantees[0].run
-            if there != self.run:
-                raise DataError(f"{place}: receipts of run {there!r} are there; name another folder for {self.run!r}")
         party = None if signs is None else self._name
         planned = {"own_loop": [{**kind.describe(), "most": number} for kind, number in self._kinds.items()]}
         card = guarantee_card.GuaranteeCard.of([self.guarantee], planned, __version__, run=self.run, party=party)
         sign = None if signs is None else partial(signs.sign, PURPOSE)
-        with self._alone():
-            text, head, signature = self._receipts.ended(sign, card.digest)
-        ended = guarantee_card.ReceiptsHead(**head._asdict(), signature=signature)
         with failing_as(DataError, f"{place}: receipts cannot be written: ", "; name another folder"):
+            if (file := place / guarantee_card.FILE).exists():
+                before = guarantee_card.read_guarantee_card(read_text(file, guarantee_card.LARGEST), file)
+                if (there := before.guarantees[0].run) != self.run:
+                    raise DataError(f"{place}: has receipts of run {there!r}; name another folder for {self.run!r}")
+            with self._alone():
+                text, head, signature = self._receipts.ended(sign, card.digest)
+            ended = guarantee_card.ReceiptsHead(**head._asdict(), signature=signature)
             make_own_folder(place)
             write_own(place / FILE, text)
             write_own(file, card.ended(ended).to_json())

@@ -367,6 +367,15 @@ def test_what_is_no_app_is_refused(
     assert line in capsys.readouterr().err
 
 
+def test_a_start_takes_no_file_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = tmp_path / "given.py"
+    assert ran(tmp_path, "--start", str(start)) == 2
+    assert f"--start: {start} exists; choose another name" in capsys.readouterr().err
+    assert "ClientApp" in start.read_text()
+    assert ran(tmp_path, "--start", str(tmp_path / "start"), "--overwrite") == 0
+    assert load_file(tmp_path / "start").keys() == {"w", "b"}
+
+
 def test_what_is_no_app_is_refused_by_an_installed_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,7 +178,7 @@ def test_a_client_that_fails_is_charged_and_its_words_stay_at_home(app: Any, why
         mod = gs.FlowerMod(ledger, 4.0)
         with pytest.raises(GossamerError) as told:
             mod(message(arrays=model(np.ones(10))), None, app)
-        assert str(told.value) == "this client's training failed, or gave no such model as it was sent; see its own log"
+        assert str(told.value) == "this client failed, or gave no model such as it was sent; see its own log"
         with pytest.raises(Exception, match=why):
             raise told.value.__cause__ or told.value
         assert ledger.releases == 1
@@ -211,3 +211,12 @@ def test_each_message_may_have_a_process_of_its_own(policy: Path) -> None:
         with gs.LoopLedger(policy, "mod", gs.Releases(100, 40.0)) as ledger:
             answered(gs.FlowerMod(ledger, 40.0), 0.0)
             assert ledger.releases == number
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan, 65504])
+def test_what_a_server_sends_is_no_reason_to_fail(number: float, policy: Path) -> None:
+    """Warnings are errors here: of infinity less infinity, and of sums that float16 cannot hold."""
+    with gs.LoopLedger(policy, "mod", gs.Releases(1, 4.0), clip=1e4) as ledger:
+        asked = message(arrays=model(np.full(10, number), dtype=np.float16))
+        sent = gs.FlowerMod(ledger, 4.0)(asked, None, lambda asked, _: message(arrays=asked.content["arrays"]))
+    assert np.isfinite(sent.content["arrays"]["w"].numpy()).all()

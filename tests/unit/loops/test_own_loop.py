@@ -250,11 +250,18 @@ def test_receipts_of_another_run_are_not_written_over(policy: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with (
         gs.LoopLedger(policy, "other", PLAN) as ledger,
-        pytest.raises(gs.DataError, match=r"out: receipts of run 'loop' are there; name another folder for 'other'"),
+        pytest.raises(gs.DataError, match=r"out: has receipts of run 'loop'; name another folder for 'other'"),
     ):
         ledger.write(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     written(policy)  # those of the run itself are
+    (folder / "guarantee.json").unlink()
+    (folder / "guarantee.json").mkdir()
+    with (
+        gs.LoopLedger(policy, "other", PLAN) as ledger,
+        pytest.raises(gs.DataError, match=r"out: receipts cannot be written: .*name another folder"),
+    ):
+        ledger.write(folder)
 
 
 def test_altered_receipts_are_refused(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:

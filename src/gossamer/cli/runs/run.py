@@ -127,6 +127,8 @@ def flower_command(options: argparse.Namespace) -> int:
 
     with naming(options.spec):
         spec = settled(read_experiment(options))
+    if options.start is not None and options.start.exists() and not options.overwrite:
+        raise CallerError(f"--start: {options.start} exists; choose another name, or replace it with --overwrite")
     python = options.python or sys.executable
     with closing(FlowerApp(options.app, spec.algorithm.nodes, python, spec.seed, options.timeout)) as app:
         if options.start is not None:
