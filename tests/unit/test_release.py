@@ -99,6 +99,15 @@ def test_the_hash_of_the_source_counts_all_text_that_a_wheel_has_beside_code() -
     assert endings - {*version._READ} == {".typed", ".pyi", ".npz"}
 
 
+def test_a_wheel_has_every_file_that_stands_beside_code() -> None:
+    """Words that a module reads when it is imported are such files: no installed library starts without."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    package = ROOT / "src" / "gossamer"
+    packed = {file for pattern in tools["setuptools"]["package-data"]["gossamer"] for file in package.glob(pattern)}
+    kinds = {file.suffix for file in packed}
+    assert {file for file in package.rglob("*.*") if file.is_file() and file.suffix in kinds} == packed
+
+
 def test_the_tools_are_those_that_are_asked_for() -> None:
     asked = re.findall(r"^([a-z-]+)>=(\d+)", (ROOT / "release" / "tools.in").read_text(encoding="utf-8"), re.MULTILINE)
     tools = pins(ROOT / "release" / "tools.txt")
