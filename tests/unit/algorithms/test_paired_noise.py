@@ -16,9 +16,13 @@ from gossamer.errors import SpecError
 from gossamer.experiment.audits.observers import linear_system
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
+from gossamer.experiment.runs.running import Run, sources_of
+from gossamer.experiment.runs.trackers import Listeners
 from gossamer.experiment.specs.spec_file import override, parse_spec, resolved
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
+from gossamer.protocol.events import Completed
+from gossamer.protocol.trace import TraceStep
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import metropolis
 
@@ -122,6 +126,20 @@ def test_guarantees_are_by_who_knows_draws(tmp_path, capsys):
     assert [entry["epsilon"] for entry in card] == sorted(entry["epsilon"] for entry in card)
 
 
+def test_what_single_nodes_learn_stands_beside_the_guarantee_against_nodes(tmp_path, capsys):
+    """Nodes know draws, so the one against who knows none is not about them, and says so."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps({**RING, "privacy": {"noise_multiplier": 2.0, "delta": 1e-4}}))
+    wires, one, others = plan_run(prepare(parse_spec(json.loads(path.read_text())))).guarantees.values()
+    assert wires.epsilon < one.epsilon < others.epsilon
+    assert main(["account", "--observers", str(path), "--observer", "node:node-0", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["guarantee"]
+    assert (told["observer"], told["epsilon"]) == (others.observer, others.epsilon)
+    assert main(["check", str(path)]) == 0
+    _, said = " ".join(capsys.readouterr().out.split()).split("who may see it:")
+    assert "such as anyone on the wires, but no other node." in said
+
+
 @pytest.mark.parametrize("noise", ["pairwise", "independent"])
 def test_noise_cancels_in_the_mean_model(noise):
     """All but s^2/n of it, where gradients are a thousandth of it.
@@ -138,6 +156,30 @@ def test_noise_cancels_in_the_mean_model(noise):
         expected, rel=0.28
     )
     assert noise == "independent" or law.own**2 < 0.4
+
+
+@pytest.mark.parametrize("algorithm", ["d_psgd", "gossip"])
+def test_releases_have_the_covariance_that_is_proved_of(algorithm):
+    """s^2 (I + r L) of those of one number, and none of two numbers: a draw that came twice would be no noise.
+
+    Of 650 numbers, a variance is off by 28 % in 1.6 of 10^6 runs, and a correlation by 0.28 in 1 of 10^10, so one of 15
+    and 210 is in 3 of 10^5. Without draws that are shared those of neighbours are off by 0.47; those of a node whose
+    draws came twice by 0.95.
+    """
+    changes = {"name": algorithm, "pair_noise": 3.0, "batch_size": 1}
+    prepared = prepare(spec_of(changes, privacy={"noise_multiplier": 1000.0}))
+    plan, released = plan_run(prepared), {}
+
+    def watch(step: TraceStep) -> None:
+        if isinstance(step.event, Completed):
+            released.setdefault(step.node, []).append(step.event.released.values)
+
+    Run(prepared, plan, sources_of(prepared, plan), listeners=Listeners(watch=watch), simulated=True).go()
+    found = np.cov([released[name][number] for number in range(3) for name in prepared.names])
+    law = plan.mechanisms["node-0"]
+    expected = np.kron(np.eye(3), Split(prepared.graph, 9.0).covariance) * (1000.0 * law.own) ** 2
+    deviation = np.sqrt(np.diag(expected))
+    assert np.abs((found - expected) / np.outer(deviation, deviation)).max() < 0.28
 
 
 def test_the_split_leaves_least_noise_in_models():

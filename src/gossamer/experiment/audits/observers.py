@@ -22,7 +22,7 @@ from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import all_finite
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
-from gossamer.privacy.guarantees import Guarantee
+from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
 from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.protocol.events import Received
@@ -104,7 +104,7 @@ class NetworkPrivacy:
     delta : float
         Delta at which epsilons are told.
     guarantee : Guarantee
-        Guarantee against everyone, which assumes nothing of gradients.
+        Guarantee against everyone, nodes included, which assumes nothing of gradients.
     """
 
     found: Mapping[str, Mapping[str, Mu]]
@@ -155,7 +155,9 @@ class NetworkPrivacy:
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
                     found[one] = {name: all_of_it[name] for name in nodes if name in all_of_it.keys() - members[one]}
-        return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, plan.guarantee)
+        # Nodes may know draws of noise that whom the first guarantee is about does not.
+        told = next((one for one in plan.guarantees.values() if one.observer == OTHER_NODES), plan.guarantee)
+        return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, told)
 
     def epsilon(self, mu: float) -> float:
         """Return the epsilon of a mu."""

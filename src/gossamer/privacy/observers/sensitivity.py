@@ -45,8 +45,6 @@ from gossamer.errors import require_counts
 _LOOKS, _ROUNDS = 400, 25
 _MANY = 100
 """Sets of draws of which each has its own search."""
-LOOSE = 1e-6
-"""Share of mu^2 that a bound without a search may be too large by."""
 _BLOCK = 64
 ROUNDING = 1e-13
 """Relative error of a sum of products, a summand."""
@@ -174,7 +172,7 @@ def span(
     return basis[:, :rank], clear
 
 
-def mu_of(part: FloatArray, lengths: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
+def mu_of(part: FloatArray, lengths: FloatArray, participation: Participation, loose: float) -> Mu:
     """Return bounds of the mu of a party whose draws have ``part`` [draws, draws] of P, and ``lengths`` [draws].
 
     A message of which as little as `_CLEAR` is new has its rounding enlarged by as much in its direction, so rounding
@@ -184,7 +182,7 @@ def mu_of(part: FloatArray, lengths: FloatArray, participation: Participation = 
     return Mu(found.least, found.most + _TURNED * float(np.linalg.norm(lengths)))
 
 
-def mu(gram: FloatArray, participation: Participation = EVERY, loose: float = LOOSE) -> Mu:
+def mu(gram: FloatArray, participation: Participation, loose: float) -> Mu:
     """Return bounds of the Gaussian differential privacy of a party's gradients.
 
     Parameters
