@@ -49,7 +49,8 @@ def line_of(problem: Any, root: type[BaseModel]) -> str:
     models = models_at(root, location[:-1])
     key = ".".join(str(part) for part in _without_tags(root, location, problem["type"] == "value_error"))
     if problem["type"] in ("extra_forbidden", "invalid_key"):
-        section, unknown, keys = str(location[0]) if len(location) > 1 else "", str(location[-1]), _keys(models)
+        keys = [key for model in models for key in model.model_fields]
+        section, unknown = str(location[0]) if len(location) > 1 else "", str(location[-1])
         # Other programs' names of settings are those of specs.
         nearest = did_you_mean(unknown, keys) if own else nearest_key(unknown, section, keys)
         return f"unknown key {key}{nearest}"
@@ -85,10 +86,6 @@ def _found_and_expected(problem: Any) -> tuple[str, list[str]]:
         return str(context["tag"]), [tag.strip(" '") for tag in context["expected_tags"].split(",")]
     expected = context["expected"].replace(" or ", ", ").split(", ")
     return str(problem["input"]), [name.strip("'") for name in expected]
-
-
-def _keys(models: Iterable[type[BaseModel]]) -> list[str]:
-    return [key for model in models for key in model.model_fields]
 
 
 def _without_tags(root: type[BaseModel], location: Sequence[Any], whole: bool) -> list[Any]:

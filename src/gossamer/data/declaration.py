@@ -309,7 +309,8 @@ class Declaration(Section):
         Parameters
         ----------
         table : NamedRows
-            Rows from a file or from memory. The table may have columns that nobody asked for.
+            Rows from a file or from memory. The table may have columns that nobody asked for, but for a second one of
+            arrays where features are one.
         labelled : bool
             Whether the target has to be there; otherwise it is not looked at, so it may be missing, or empty.
         beside : sequence of str
@@ -320,13 +321,15 @@ class Declaration(Section):
         DataError
             For a column that is not there, or a cell that its column does not allow.
         """
-        if self.columns is None:
+        if self.columns is None and not table.arrays:
             raise DataError(f"the model was trained on {self.format or 'data'} without columns, so no table fits it")
+        target = self.target if labelled else None
         return read_rows(
             table,
             Wanted(
                 columns=self.columns,
-                target=self.target if labelled else None,
+                target=target,
+                ignore=() if self.columns else [name for name in table.names if name not in (target, *table.arrays)],
                 declared=self.declared,
                 scaled=not isinstance(self.scale, NoScale),
                 names=self.classes is not None and not are_numbers(label for one in self.classes for label in one),

@@ -31,7 +31,6 @@ Figures = dict[str, Floats]
 """Figures [...] by name, NaN where there is none."""
 OfWeights = Callable[[Floats], Figures]
 """Figures for weights [..., n] of the examples."""
-Outcomes = BoolArray
 
 
 def check_threshold(threshold: object) -> None:
@@ -40,7 +39,7 @@ def check_threshold(threshold: object) -> None:
         raise CallerError(f"threshold: expected one from 0 to 1, found {shortened(threshold)}; correct it")
 
 
-def ranking(scores: npt.NDArray[Any], outcomes: Outcomes, units: IndexArray | None = None) -> OfWeights:
+def ranking(scores: npt.NDArray[Any], outcomes: BoolArray, units: IndexArray | None = None) -> OfWeights:
     """Figures of what needs no threshold and no probability: the area under the ROC curve, and average precision.
 
     Equal scores count as one threshold, so half a pair each in ``auroc``.
@@ -95,7 +94,7 @@ def by_unit(parts: Sequence[npt.NDArray[Any]], units: IndexArray | None) -> Floa
     return np.column_stack(own).astype(np.float64, copy=False)
 
 
-def deciding(named: Outcomes, outcomes: Outcomes, units: IndexArray | None = None) -> OfWeights:
+def deciding(named: BoolArray, outcomes: BoolArray, units: IndexArray | None = None) -> OfWeights:
     """Figures of what a decision finds and misses: shares of the confusion, which is sums of weights.
 
     Parameters
@@ -129,7 +128,7 @@ def _share(some: Floats, others: Floats) -> Floats:
 
 
 def predicting(
-    probabilities: Floats, outcomes: Outcomes, recalibration: Floats | None = None, units: IndexArray | None = None
+    probabilities: Floats, outcomes: BoolArray, recalibration: Floats | None = None, units: IndexArray | None = None
 ) -> OfWeights:
     """Figures of probabilities: Brier score, log loss, calibration, and the shares predicted and found.
 
@@ -185,7 +184,7 @@ _LEAST = float(np.finfo(np.float64).eps)
 _STEPS, _NEAR, _LONGEST = 60, 1e-10, 3.0
 
 
-def recalibrated(probabilities: Floats, outcomes: Outcomes, weights: Floats) -> Floats:
+def recalibrated(probabilities: Floats, outcomes: BoolArray, weights: Floats) -> Floats:
     """Return the recalibration of probabilities by maximum likelihood; see `predicting`.
 
     Returns
@@ -215,7 +214,7 @@ def recalibrated(probabilities: Floats, outcomes: Outcomes, weights: Floats) -> 
     return np.stack([found[..., 0], found[..., 1] - slope * centre, slope], axis=-1)
 
 
-def _steps(x: Floats, outcomes: Outcomes, at: Floats) -> list[Floats]:
+def _steps(x: Floats, outcomes: BoolArray, at: Floats) -> list[Floats]:
     """Each example's parts of the moments that `_newton` needs, at one recalibration [3]."""
     alone, both = expit(x + at[0]), expit(at[1] + at[2] * x)
     off, curve = outcomes - both, both * (1 - both)
@@ -261,7 +260,7 @@ def measuring(predicted: Floats, targets: Floats, units: IndexArray | None = Non
     return of
 
 
-def reliability(probabilities: Floats, outcomes: Outcomes, weights: Floats, bins: int = 10) -> Floats:
+def reliability(probabilities: Floats, outcomes: BoolArray, weights: Floats, bins: int = 10) -> Floats:
     """Return the reliability curve: how often the outcome comes where about so much was predicted.
 
     Parameters

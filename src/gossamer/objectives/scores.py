@@ -22,7 +22,6 @@ from gossamer.objectives.figures import (
     LEVEL,
     Figures,
     OfWeights,
-    Outcomes,
     by_unit,
     check_threshold,
     deciding,
@@ -340,7 +339,7 @@ def _exact(figures: dict[str, dict[str, Any]], counts: Mapping[str, int]) -> Non
                 figures["average_precision"]["interval"] = None  # of which nothing like it is known
 
 
-def _counts(units: IntArray, named: Outcomes, true: Outcomes) -> dict[str, int]:
+def _counts(units: IntArray, named: BoolArray, true: BoolArray) -> dict[str, int]:
     """Number of persons, or rows, that each share is of."""
     everybody, ill, well, *said = (
         int(np.count_nonzero(np.bincount(units[rows]))) for rows in (slice(None), true, ~true, named, ~named)
@@ -374,7 +373,7 @@ def _together(*parts: OfWeights) -> OfWeights:
 
 
 def _against_rest(
-    scores: Floats, likely: Floats | None, named: Outcomes, true: Outcomes, always: bool, units: IndexArray | None
+    scores: Floats, likely: Floats | None, named: BoolArray, true: BoolArray, always: bool, units: IndexArray | None
 ) -> tuple[OfWeights, OfWeights]:
     """Figures of one class against the rest, and of a constant that names it ``always`` or never."""
     kinds, two = [ranking(scores, true, units), deciding(named, true, units)], np.array([True, False])

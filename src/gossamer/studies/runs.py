@@ -150,7 +150,9 @@ class RayTasks:
             while waiting or asked:
                 while waiting and len(asked) < (self._jobs or _AHEAD * self.at_once):
                     one = waiting.popleft()
-                    asked[task.options(**_asked_for(one)).remote(one, one.begin(), __version__)] = one
+                    # A GPU where its spec names one.
+                    given = {"name": f"run {one.folder.name}", "num_gpus": int(one.experiment.compute.device == "cuda")}
+                    asked[task.options(**given).remote(one, one.begin(), __version__)] = one
                 (first, *_), _ = self._ray.wait(list(asked))
                 one = asked.pop(first)
                 found = self._found(first, one)
@@ -184,11 +186,6 @@ class RayTasks:
             self._ray.cancel(task)
         if asked:
             self._ray.wait(asked, num_returns=len(asked), timeout=_LEAVING)
-
-
-def _asked_for(one: StudyRun) -> dict[str, Any]:
-    """Options of a run's task: a GPU where its spec names one."""
-    return {"name": f"run {one.folder.name}", "num_gpus": int(one.experiment.compute.device == "cuda")}
 
 
 def made_there(one: StudyRun, secret: NoiseSecret | None, version: str) -> tuple[RunOutcome, dict[str, bytes]]:

@@ -175,7 +175,7 @@ def _of_file(data: Declaration, path: Path, labelled: bool, beside: Sequence[str
     if not there:
         raise DataError(f"there is no file {path} with rows; correct the path")
     form = _format(data, path)
-    if data.tabular:
+    if form in TABLES:
         table = table_file(path, form, data.csv, least=2 if labelled else 1, trained=True)
         return _of_table(data, table, labelled, beside)
     _check_named(beside, str(path))
@@ -198,7 +198,7 @@ def _format(data: Declaration, path: Path) -> Format:
         form = data.format or ("csv" if data.tabular else None)
     if form is None:
         raise DataError(f"{path}: {_wanted(data)}, found a name that ends in {path.suffix}; rename it so")
-    if (form in TABLES) != data.tabular and form != "datasets":  # which may be either
+    if (form in TABLES) != data.tabular and (data.tabular or form == "csv"):  # other tables may have arrays
         found = "a table" if form in TABLES else f"{form}, which has no columns with names"
         raise DataError(f"{path}: {_wanted(data)}, found {found}; save the rows so")
     return form
@@ -216,8 +216,8 @@ def _of_arrays(data: Declaration, path: Path, form: Format, labelled: bool) -> L
         arrays = read_arrays(path, read_bytes(path))
         if "features" in arrays and "targets" not in arrays:
             return _of_numbers(data, arrays["features"], labelled, str(path))
-    own = {key: getattr(data, key) for key in {"libsvm": ["first_index"], "datasets": ["target"]}.get(form, ())}
-    settings = DatasetSettings(name="rows", format=form, features=data.shape, layout=data.layout, **own)
+    first = data.first_index if form == "libsvm" else None
+    settings = DatasetSettings(name="rows", format=form, features=data.shape, layout=data.layout, first_index=first)
     parts = [part for part in read_files(form, path, None, settings) if part is not None]
     features = [data.prepare(part.features, str(path)) for part in parts]
     joined: Features = sp.csr_array(sp.vstack(features)) if data.layout == "sparse" else np.concatenate(features)

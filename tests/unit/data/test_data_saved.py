@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -204,6 +205,29 @@ def test_a_first_spec_is_made_of_a_table_and_run(
     assert main(["check", str(spec)]) == 0
     assert main(["new", "other", "--data", str(folders["tokens"]), "--out", str(tmp_path / "b")]) == 2
     assert "found a folder (format datasets), whose features have no names to declare: write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", WANTED)
+def test_a_model_of_arrays_reads_folders_and_parquet_files_with_other_columns_or_without_labels(
+    kind: str, tmp_path: Path, folders: Mapping[str, Path]
+) -> None:
+    """Columns that the spec had to ignore are passed over, and a label that is not known yet is not asked for."""
+    column = {"tokens": "tokens", "pictures": "image"}[kind]
+    table = pa.table({"words": ["a"] * ROWS, column: pa.array(COLUMNS[kind][column])})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    ignore = ["text", "mask"] if kind == "tokens" else []
+    data = settings(folders[kind], target="label", ignore=ignore, scale="none").model_dump(exclude_unset=True)
+    run = {
+        "algorithm": {"name": "gossip", "nodes": 2, "batch_size": 2},
+        "privacy": {"mechanism": "none"},
+        "stop": {"updates": 2},
+    }
+    gs.run(gs.Experiment.model_validate({"dataset": data, **run}), tmp_path / "out")
+    model = gs.load_model(tmp_path / "out")
+    unlabelled = saved(tmp_path / "new", {column: COLUMNS[kind][column]})
+    wanted = model.predict(WANTED[kind].astype(np.float32)).scores
+    for place in (unlabelled, tmp_path / "rows.parquet"):
+        assert np.array_equal(model.predict(place).scores, wanted)
 
 
 def test_the_package_itself_writes_such_folders(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     """The options as the command takes them, once they were checked."""
     known = _options(command)
     given = {field: getattr(options, field) for field in known}
-    if missing := [known[field][1].asked or flag_of(field) for field in _needed(command) if given[field] is None]:
+    needed = [field.name for field in fields(command.options) if field.default is MISSING]
+    if missing := [known[field][1].asked or flag_of(field) for field in needed if given[field] is None]:
         raise CallerError(f"plan {name} needs {', '.join(missing)}")
     for field, (option, whole) in numbers(command.options).items():
         if given[field] is not None and (expected := option.refusal(given[field], whole)) is not None:
@@ -92,11 +93,6 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     if "delta" in known:
         check_delta(options)
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})
-
-
-def _needed(command: Command) -> list[str]:
-    """The fields that have to be given."""
-    return [field.name for field in fields(command.options) if field.default is MISSING]
 
 
 def _value(kind: Any, value: Any) -> Any:

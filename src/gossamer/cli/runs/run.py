@@ -98,17 +98,14 @@ def _check_report(prepared: Prepared, plan: Plan, found: Forecast, engine: str) 
     size = counted(document["parameters"], "parameter")
     what = f"{document['algorithm']} on {document['dataset']} ({prepared.dataset.source}), {size}\nplan: {plan}"
     what += f"\n{engine}" if engine else ""
+    plainly = "\n".join(f"  - {about}: {said}" for about, said in document["in_plain_words"].items())
     return (
         f"{wrapped(what)}\n\n"
         f"{node_table((plan.words.party, 'examples', 'releases', 'epsilon planned'), rows)}{below(plan.words)}\n\n"
         f"{guarantees(plan.guarantee, plan.guarantees)}\n\n"
-        f"In plain words:\n{_listed(document['in_plain_words'])}\n\n"
+        f"In plain words:\n{wrapped(plainly)}\n\n"
         f"{'The spec can be run, but see the warning.' if found.remarks else 'The spec is sound.'}"
     )
-
-
-def _listed(words: Mapping[str, str]) -> str:
-    return wrapped("\n".join(f"  - {about}: {said}" for about, said in words.items()))
 
 
 Start = tuple[Path, Callable[[PlainProgress], "Result"]]

@@ -57,7 +57,7 @@ def explain(prepared: Prepared, plan: Plan, forecast: Forecast) -> Words:
         **_promise(plan),
         "public": _public(prepared),
         "how long": _how_long(prepared, plan, forecast),
-        "memory": _memory(forecast),
+        "memory": _said("memory", memory=in_bytes(forecast.memory), examples=in_bytes(forecast.examples)),
         **({} if (device := device_in_words(prepared)) is None else {"device": device}),
     }
 
@@ -184,10 +184,6 @@ def _how_long(prepared: Prepared, plan: Plan, found: Forecast) -> str:
     long = _said("long" if found.whole else "longer", found=found, made=made, messages=messages, size=size)
     which = "test" if spec.evaluation.public_path is None else "public"
     return long if spec.stop.accuracy is None else f"{long} {_said('early', which=which)}"
-
-
-def _memory(found: Forecast) -> str:
-    return _said("memory", memory=in_bytes(found.memory), examples=in_bytes(found.examples))
 
 
 OTHERS_CODE = "the code of {code} is trusted: its algorithm plans all that it releases, and sends nothing else"

@@ -20,7 +20,7 @@ from gossamer.data.examples import Features, Split
 from gossamer.errors import DataError, SpecError, failing_as
 from gossamer.objectives import objective
 from gossamer.objectives.linear import kernels, steps, updates
-from gossamer.objectives.linear.kernels import LOSSES, TargetArray
+from gossamer.objectives.linear.kernels import LOSSES
 from gossamer.vectors import Part
 
 # Examples as the compiled loops take them, checked.
@@ -43,7 +43,7 @@ class LinearExamples:
     """
 
     matrix: Any
-    targets: TargetArray
+    targets: Floats
     arrays: tuple[npt.NDArray[Any], ...]
     intercept: bool
 
@@ -90,7 +90,7 @@ def _matrix(split: Split, features: int) -> Any:
     return matrix
 
 
-def _targets(split: Split, classes: int | None) -> TargetArray:
+def _targets(split: Split, classes: int | None) -> Floats:
     """A copy of the targets, so that a class number stays one that the kernels may index with."""
     targets = np.array(split.targets, np.float64)
     if targets.ndim != 1:
@@ -236,8 +236,8 @@ class LinearModel(objective.Objective):
         intercept: bool = True,
         l2: float = 0.0,
         dtype: npt.DTypeLike = np.float32,
-        class_weight: TargetArray | None = None,
-        prevalence: TargetArray | None = None,
+        class_weight: Floats | None = None,
+        prevalence: Floats | None = None,
     ) -> None:
         _check_settings(loss, features, classes, l2, dtype)
         _check_classes(loss, intercept, class_weight, prevalence)
@@ -258,12 +258,12 @@ class LinearModel(objective.Objective):
         self._bias = none if prevalence is None else self._of_outputs(np.log(prevalence))
         self._memory = objective.KnownSplits[LinearExamples]()
 
-    def _of_outputs(self, logs: TargetArray) -> TargetArray:
+    def _of_outputs(self, logs: Floats) -> Floats:
         """Logarithms [classes] as outputs [outputs] have them: of two that share one, the second less the first."""
         return logs[1:] - logs[:1] if len(logs) > self.outputs else logs
 
     @property
-    def _law(self) -> tuple[int, TargetArray, TargetArray]:
+    def _law(self) -> tuple[int, Floats, Floats]:
         """The loss as kernels know it."""
         return self.loss.code, frozen(self._weights), frozen(self._offsets)
 
@@ -459,9 +459,7 @@ class LinearModel(objective.Objective):
         bias = models[:, weights:].T if self.intercept else np.zeros((self.outputs, width), self.dtype)
         return np.ascontiguousarray(columns).reshape(self.features, -1), bias[:, :, None]
 
-    def _score(
-        self, x: Any, targets: TargetArray, weights: FloatArray, bias: FloatArray
-    ) -> tuple[FloatArray, BoolArray]:
+    def _score(self, x: Any, targets: Floats, weights: FloatArray, bias: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Loss of each of the rows x, and whether it is in the right class, [width, rows]."""
         with np.errstate(over="ignore", invalid="ignore"):
             z = (x @ weights).T.reshape(*bias.shape[:2], -1) + bias
@@ -484,9 +482,7 @@ WEIGHED = ("logistic", "softmax")
 """Losses whose outputs are logarithms of odds, so that they know weights of classes and their shares."""
 
 
-def _check_classes(
-    loss: str, intercept: bool, class_weight: TargetArray | None, prevalence: TargetArray | None
-) -> None:
+def _check_classes(loss: str, intercept: bool, class_weight: Floats | None, prevalence: Floats | None) -> None:
     for key, given in (("class_weight", class_weight), ("prevalence", prevalence)):
         if given is not None and loss not in WEIGHED:
             raise SpecError(f"{key} is for logistic, softmax and networks, found {loss}; leave it out")

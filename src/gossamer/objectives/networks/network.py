@@ -89,6 +89,7 @@ def _scores(own: OwnLoss, outputs: Tensor) -> Tensor:
 def _problem(own: OwnLoss, loss: NetworkLoss, classes: int | None) -> str | None:
     """Reason that a loss cannot be used, by what it does with made-up outputs and targets; None if nothing is found."""
     assert loss.wanted is not None
+    each = f"{classes} numbers (one a class)" if classes else "one number"
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn((_ROWS, loss.wanted), generator=generator)
     # Real targets between 0 and 1, where also those losses are defined that are for counts or shares.
@@ -96,7 +97,7 @@ def _problem(own: OwnLoss, loss: NetworkLoss, classes: int | None) -> str | None
     try:
         return (
             _shape_problem("a loss", loss.values(outputs, targets), (_ROWS,), "one number")
-            or _shape_problem("scores", loss.scores(outputs), (_ROWS, classes or 1), _of_one(classes))
+            or _shape_problem("scores", loss.scores(outputs), (_ROWS, classes or 1), each)
             or _values_problem(own, loss, outputs, targets)
         )
     except Exception as error:  # whatever others' code does
@@ -117,10 +118,6 @@ def _values_problem(own: OwnLoss, loss: NetworkLoss, outputs: Tensor, targets: T
     if not torch.allclose(values, torch.cat(alone[::-1]), rtol=1e-4, atol=1e-6):
         return "gives another loss beside other examples; it must depend on one example's outputs and target alone"
     return None
-
-
-def _of_one(classes: int | None) -> str:
-    return f"{classes} numbers (one a class)" if classes else "one number"
 
 
 def _shape_problem(what: str, found: Any, expected: tuple[int, ...], words: str) -> str | None:
