@@ -99,7 +99,7 @@ def _audit_membership(path: Path) -> dict[str, Any]:
         rows = np.setdiff1d(rows, canaries_of(prepared, one_run["canaries"], one_run["canary"]).rows)
     seed = derive(prepared.experiment.seed, "attack", "membership")
     members, non_members = (
-        prepared.objective.losses(model[None], _some(split, which, stream(seed, name)))[0]
+        prepared.objective.losses(model[None], rows_of(split, np.sort(stream(seed, name).permutation(which)[:MOST])))[0]
         for name, split, which in (
             ("members", prepared.dataset.train, rows),
             ("non-members", prepared.dataset.test, np.arange(len(prepared.dataset.test))),
@@ -110,10 +110,6 @@ def _audit_membership(path: Path) -> dict[str, Any]:
     audit = {**found, "epsilon_lower_bound": bound, "how": why}
     publish(summary, "membership", audit, ResultsFolder(path, overwrite=True))
     return audit
-
-
-def _some(split: Split, rows: IntArray, generator: np.random.Generator) -> Split:
-    return rows_of(split, np.sort(generator.permutation(rows)[:MOST]))
 
 
 # Listening to a run as an attacker would, who scores canaries by the gradients that their nodes release.
