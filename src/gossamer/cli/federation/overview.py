@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gossamer.cli.federation.actions import run_flag
@@ -77,18 +78,12 @@ def remove_command(options: argparse.Namespace) -> int:
     return _known(options, REMOVE + options.name)
 
 
-def pause_command(options: argparse.Namespace) -> int:
-    """Ask all parties to wait until the run is resumed, and show who knows that."""
-    return _known(options, PAUSE)
-
-
-def resume_command(options: argparse.Namespace) -> int:
-    """Have all parties go on that were asked to wait, and show who knows that."""
-    return _known(options, RESUME)
-
-
 def _known(options: argparse.Namespace, what: str) -> int:
     return _told(options, _ordered(options, what)[1], "say that they know it")
+
+
+pause_command, resume_command = partial(_known, what=PAUSE), partial(_known, what=RESUME)
+"""Ask all parties to wait until the run is resumed, or have those go on, and show who knows that."""
 
 
 def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str]]:

@@ -11,15 +11,12 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gossamer.algorithms.plan import StopSettings
 from gossamer.errors import counted, listed
 from gossamer.protocol.node import Node, RoundsMade
-
-if TYPE_CHECKING:
-    from gossamer.runtimes.simulator import Simulator
-
+from gossamer.runtimes.simulator import Simulator
 
 T = TypeVar("T")
 STALLED, INCOMPLETE = "stalled", "incomplete"

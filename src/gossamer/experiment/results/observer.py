@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,7 @@ from gossamer.objectives.objective import Objective
 from gossamer.objectives.scores import fit_figures
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
-
-if TYPE_CHECKING:
-    from gossamer.runtimes.simulator import Simulator
-
+from gossamer.runtimes.simulator import Simulator
 
 # Deviation of federated units' models from the best one, and from each other.
 #

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from gossamer.privacy.clipping import FixedClip, NoClip, bound_of
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.protocol.node import Node
 from gossamer.protocol.snapshots import Kept
+from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.ledger import MOST_NAMED
 from gossamer.sides.pool import Pool
 from gossamer.sides.receipts import FILE as RECEIPTS
@@ -38,10 +39,6 @@ from gossamer.sides.receipts import Book
 from gossamer.trained.card import Card
 from gossamer.trained.model import Model, Predictions
 from gossamer.version import __version__
-
-if TYPE_CHECKING:
-    from gossamer.runtimes.simulator import Simulator
-
 
 # Records of what each node did, as ``nodes.json`` has them: counts by node, staleness, clips, edges and a timeline.
 #

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,10 @@ from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.observer import best_model, decisive, deviations, units_of
 from gossamer.experiment.specs.spec import of_others
 from gossamer.objectives.score_words import Assessment
+from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.ledger import MOST_NAMED
 from gossamer.trained.card import Card, PartCard, describe
 from gossamer.trained.model import assessed, sample_of
-
-if TYPE_CHECKING:
-    from gossamer.runtimes.simulator import Simulator
-
 
 # Runs that come to nothing good: no update, a model that ends worse than it began, gradients that were not finite.
 

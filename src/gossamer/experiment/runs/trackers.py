@@ -24,7 +24,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from gossamer.algorithms.plan import Plan
 from gossamer.errors import CallerError, DataError, RunWarning, SpecError, counted, failing_as, shortened
@@ -35,10 +35,7 @@ from gossamer.extras import install_line
 from gossamer.files import for_owner, make_own_folder, named
 from gossamer.protocol.snapshots import Kept
 from gossamer.protocol.trace import TraceStep, check_is_trace, write_step
-
-if TYPE_CHECKING:
-    from gossamer.runtimes.simulator import Simulator
-
+from gossamer.runtimes.simulator import Simulator
 
 # Progress of a run, for whoever wants to hear of it.
 
