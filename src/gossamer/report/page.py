@@ -430,9 +430,8 @@ def write_figures(page: Page, folder: Path) -> Path:
 def html(page: Page, pictures: Mapping[str, str] | None = None) -> str:
     """Return the whole page as HTML; with ``pictures`` of its figures, by name, in the place of code that draws."""
     library = needed("jinja2")
-    environment = library.Environment(
-        loader=library.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    loader = library.FunctionLoader(lambda name: resources.files(__package__).joinpath(name).read_text("utf-8"))
+    environment = library.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.globals["pictures"] = pictures  # of macros, too
     charts = {"config": config(), "specs": {figure.name: figure.spec for figure in page.figures}}
     text: str = environment.get_template("page.html").render(
@@ -445,10 +444,6 @@ def html(page: Page, pictures: Mapping[str, str] | None = None) -> str:
 def _library() -> str:
     """Code that draws charts in a browser, which takes seconds to gather."""
     return str(needed("vl_convert").javascript_bundle(_SNIPPET)).replace("</script", "<\\/script")
-
-
-def _template(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _script(value: Any) -> str:

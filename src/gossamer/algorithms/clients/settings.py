@@ -74,11 +74,7 @@ class Masking(SecureSums):
         return self.threshold or -(-2 * clients // 3)
 
 
-def _none_is_unset(masking: Masking | None) -> Masking | None:
-    return None if masking is None or masking.name == "none" else masking
-
-
-Masks = Annotated[Masking | None, bare("name"), AfterValidator(_none_is_unset)]
+Masks = Annotated[Masking | None, bare("name"), AfterValidator(lambda one: one if one and one.name != "none" else None)]
 """A name, or a mapping with a ``name``; None is ``none``."""
 
 

@@ -352,7 +352,8 @@ def family_of(prepared: Prepared, plan: Plan) -> HypothesisFamily:
     epsilon."""
     spec = prepared.experiment
     counted = [counts_of(plan.side(name)) for name in prepared.names]
-    if not all(counts is not None and all(map(_scalable, counts)) for counts in counted):
+    kinds = [kind for counts in counted for kind in counts or ()]
+    if None in counted or not all(type(kind.mechanism) in _STRENGTHS and kind.sampling.proved for kind in kinds):
         return HypothesisFamily.of_epsilon(spec.delta)
     different = {frozenset(counts.items()) for counts in counted if counts}
 
@@ -370,10 +371,6 @@ _STRENGTHS: Mapping[type, tuple[str, int]] = {
     Laplace: ("scale", -1),
 }
 """The number of each law that its noise depends on, and whether more of it reveals more."""
-
-
-def _scalable(kind: ReleaseKind) -> bool:
-    return type(kind.mechanism) in _STRENGTHS and kind.sampling.proved
 
 
 def _louder(kind: ReleaseKind, strength: float) -> ReleaseKind:

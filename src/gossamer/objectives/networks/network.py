@@ -94,6 +94,7 @@ def _problem(own: OwnLoss, loss: NetworkLoss, classes: int | None) -> str | None
     outputs = torch.randn((_ROWS, loss.wanted), generator=generator)
     # Real targets between 0 and 1, where also those losses are defined that are for counts or shares.
     targets = torch.arange(_ROWS) % classes if classes else (torch.arange(_ROWS) + 1) / (_ROWS + 1)
+    each = f"{classes} numbers (one a class)" if classes else "one number"
     try:
         return (
             _shape_problem("a loss", loss.values(outputs, targets), (_ROWS,), "one number")
