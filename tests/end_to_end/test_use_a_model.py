@@ -174,7 +174,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "no results": (lambda: ("predict", "nowhere", "new.csv"), "nowhere: expected the folder of a run"),
     "no model": (lambda: ("export", ".", "--to", "onnx"), "expected the folder of a run, with model.safetensors"),
     "no file": (lambda: ("predict", "out", "none.csv"), "there is no file none.csv"),
-    "a folder of rows": (lambda: ("predict", "out", "out"), "cannot read out"),
+    "a folder of rows": (
+        lambda: ("predict", "out", "out"),
+        "found a folder that `datasets` did not save; save the rows",
+    ),
     "a header alone": (lambda: ("predict", "out", text("h.csv", "age,sex\n")), "no column 'income'"),
     "an empty file": (
         lambda: ("predict", "out", text("e.csv", "")),

@@ -283,8 +283,8 @@ def shape_of_data(patch: pytest.MonkeyPatch) -> None:
         more = [float(raw.zeroed)] if raw.zeroed else []
         return found._replace(released=Released(np.append(found.released.values, more)))
 
-    def dropped(self: GossipNode, done: Any, now: float) -> Any:
-        return update(self, replace(done, released=done.released[: model_of(self).size]), now)
+    def dropped(self: GossipNode, move: Any) -> Any:
+        return update(self, move[: model_of(self).size])
 
     patch.setattr(SampleRule, "_gradient", longer)
     patch.setattr(GossipNode, "update", dropped)

@@ -252,6 +252,10 @@ class PairedGaussian(Gaussian):
     own: float
     shared: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(own=self.own, shared=self.shared)
+
     def unit(self) -> Mechanism:
         return Gaussian(1.0, self.noise_multiplier)
 

@@ -199,7 +199,8 @@ def _format(data: Declaration, path: Path) -> Format:
     if form is None:
         raise DataError(f"{path}: {_wanted(data)}, found a name that ends in {path.suffix}; rename it so")
     if (form in TABLES) != data.tabular and (data.tabular or form == "csv"):  # other tables may have arrays
-        found = "a table" if form in TABLES else f"{form}, which has no columns with names"
+        other = "a folder that `datasets` did not save" if path.is_dir() else f"{form}, which has no columns with names"
+        found = "a table" if form in TABLES else other
         raise DataError(f"{path}: {_wanted(data)}, found {found}; save the rows so")
     return form
 

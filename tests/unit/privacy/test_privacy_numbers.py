@@ -58,6 +58,7 @@ MADE: list[Any] = [
     Group(5, 10),
     GAUSSIAN,
     mechanisms.BallGaussian(1.0, 2.0),
+    mechanisms.PairedGaussian(1.0, 2.0, 0.5, 0.5),
     mechanisms.L2Laplace(1.0, 2.0, ADD),
     mechanisms.RadialNoise(1.0, 2.0, ADD),
     mechanisms.Laplace(1.0, 2.0),
