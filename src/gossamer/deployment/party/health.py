@@ -30,7 +30,6 @@ from typing import Any
 
 from gossamer.errors import CallerError, counted, failing_as
 from gossamer.files import replaced
-from gossamer.keys.orders import PAUSED, paused
 
 _DAY = 86400.0
 LOST = ("gone", "quarantined", "removed")
@@ -146,7 +145,13 @@ def _of_process(status: Mapping[str, Any]) -> Alerts:
     elif state == "stopped":
         yield WARNING, "was stopped before its part in the run was over; start it again to go on"
     elif state in _STARTING:
-        yield WARNING, f"waits: {PAUSED}" if paused(status.get("orders", {})) else f"has not begun yet: it is {state}"
+        waits = ""
+        if orders := status.get("orders"):
+            # It brings what signatures need, and monitors come every minute.
+            from gossamer.keys.orders import PAUSED, paused
+
+            waits = f"waits: {PAUSED}" if paused(orders) else ""
+        yield WARNING, waits or f"has not begun yet: it is {state}"
     for order, unless in status.get("orders", {}).items():
         if unless:
             yield WARNING, f"the organiser has given the order: {order}; {unless}"
