@@ -48,6 +48,18 @@ def test_ring_of_five_after_four_synchronous_steps(capsys, tmp_path):
     assert ("node:node-0", "node-0") not in pairs
 
 
+def test_an_observer_of_several_parts_has_the_messages_of_each(capsys, tmp_path):
+    """Whoever reads all messages learns 2 of a node, whatever else it knows, also where it alone is asked about."""
+    pairs = accounted(capsys, tmp_path, RING, "--observer", "everyone+node:node-0")
+    assert all(row["mu"] == pytest.approx(2.0) for row in pairs.values())
+    alone, more = (
+        accounted(capsys, tmp_path, RING, "--observer", one)[one, "node-2"]["mu"]
+        for one in ("node:node-0", "node:node-0+link:node-2,node-3")
+    )
+    assert alone < 0.71
+    assert more == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize(("steps", "least", "most"), [(12, 1.183, 1.184), (60, 1.183, 3**0.5), (200, 1.183, 3**0.5)])
 def test_models_that_are_alike_after_many_averages_are_not_taken_for_one(capsys, tmp_path, steps, least, most):
     """Five models that differ, however little, tell five averages: 1.1832 in exact arithmetic, and 0.775 if one did."""

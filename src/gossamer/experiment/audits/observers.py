@@ -148,7 +148,8 @@ class NetworkPrivacy:
         for first in range(0, len(wanted), each):
             some = wanted[first : first + each]
             near: frozenset[str] = frozenset().union(*(members[one] for one in some))
-            everywhere = any(not members[one] for one in some)
+            parts = {part for one in some for part in one.split("+")} - {"final"}  # final models are kept anyway
+            everywhere = any(not members_of(part, nodes) for part in parts)
             with failing_as(SpecError, "", "; the guarantee against everyone stands", NotLinear):
                 system = linear_system(prepared, plan, None if everywhere else near)
             against = partial(system.against, participation=participation, loose=loose)
