@@ -18,7 +18,8 @@ For each ordered pair of nodes:
   Nothing is dropped in between, so a healed partition delivers everything exactly once.
 - A message too long for one frame of ``largest_frame`` bytes travels in chunks (`frames`), one such message at a
   time. Their progress counts as acknowledgements do. A session that ``learns`` has no more of them under way than get
-  there within ``retry_after``, so that what is small and comes behind them does not wait for minutes on a slow line.
+  there within ``retry_after``, besides the time of the way itself, so that what is small and comes behind them does
+  not wait for minutes on a slow line.
 
 Hearing a peer is not enough to call it up: across a link that works in one direction only, it is heard and yet
 cannot be reached.
@@ -153,8 +154,13 @@ class Link:
         times are learnt.
     window : int
         Most chunks under way.
-    timed : tuple of (int, float) or None
-        The chunk whose way is timed, and when it left.
+    timed : tuple of (int, float, int) or None
+        The chunk whose way is timed, when it left, and how many were under way with it: 0 if it may have left twice,
+        which tells no time.
+    paced : tuple of (int, float)
+        How many were under way with the last that was timed, and the seconds that it took.
+    trip : float
+        Seconds that the way there and back takes in any case, as far as they are known.
     """
 
     wait: float
@@ -175,7 +181,9 @@ class Link:
     answers: RoundTrips = RoundTrips()
     first: dict[int, float] = field(default_factory=dict)
     window: int = CHUNK_WINDOW
-    timed: tuple[int, float] | None = None
+    timed: tuple[int, float, int] | None = None
+    paced: tuple[int, float] = 0, 0.0
+    trip: float = 0.0
 
     def fresh(self) -> range:
         """Numbers that may be transmitted for the first time."""
@@ -210,10 +218,11 @@ class Link:
             self.unanswered = 0
         return bool(arrived)
 
-    def settle_progress(self, progress: ProgressFrame, now: float, patience: float) -> bool:
+    def settle_progress(self, progress: ProgressFrame, now: float, patience: float | None) -> bool:
         """Take note of which chunks have arrived; whether any of it is news.
 
-        Where a window of them takes longer than ``patience``, the next one is half as long, and else twice.
+        Where a window of them takes longer than ``patience``, the next one is half as long, and else twice. The time of
+        the way there and back does not count: what two windows took tells it from the time of each chunk on the line.
         """
         outgoing = self.outgoing
         if outgoing is None or (outgoing.number, outgoing.chunks) != (progress.number, progress.chunks):
@@ -223,10 +232,20 @@ class Link:
             self.under_way[outgoing.number] = now
             self.unanswered = 0
         if self.timed is not None and outgoing.arrived >= self.timed[0]:
-            quick = now - self.timed[1] <= patience
-            self.window = min(2 * self.window, CHUNK_WINDOW) if quick else max(self.window // 2, 1)
+            _, left, many = self.timed
             self.timed = None
+            if many and patience is not None:
+                self._pace(many, now - left, patience)
         return news
+
+    def _pace(self, many: int, took: float, patience: float) -> None:
+        """So ``many`` chunks under way took so long."""
+        earlier, before = self.paced
+        if many != earlier:
+            self.trip = min(max((many * before - earlier * took) / (many - earlier), 0.0), took)
+        quick = took - self.trip <= patience
+        self.window = min(max(2 * many, self.window), CHUNK_WINDOW) if quick else max(many // 2, 1)
+        self.paced, self.trips = (many, took), self.trips.after(took)
 
     def data(self, number: int) -> MessageFrame:
         """The frame that carries message ``number``."""
@@ -243,8 +262,8 @@ class Link:
     def fresh_chunks(self, now: float) -> list[int]:
         """Chunks to put on the link now."""
         found = [] if self.outgoing is None else self.outgoing.fresh(self.window)
-        if found and self.timed is None:
-            self.timed = found[-1], now
+        if self.outgoing is not None and found and self.timed is None:
+            self.timed = found[-1], now, found[-1] - self.outgoing.arrived
         return found
 
     def accept(self, data: MessageFrame) -> list[Message]:
@@ -284,23 +303,22 @@ class Link:
         """Seconds without news after which the peer is given up; ``least`` of its settings, or more if it is slow."""
         return max(least, PATIENCE * self.answers.wait(0.0, MOST_SILENCE * least / PATIENCE))
 
-    def learn(self, before: dict[int, float], now: float, silence: float) -> bool:
-        """Learn from what has arrived of ``before``, the messages that were under way; whether of a retry's time.
+    def learn(self, before: dict[int, float], in_chunks: int | None, now: float, silence: float) -> None:
+        """Learn from what has arrived of ``before``, the messages that were under way, of which one is in chunks.
 
         What took more than twice the time after which a peer is given up tells of an outage, not of its pace.
         """
-        told, most = False, 2 * self.silence(silence)
+        most = 2 * self.silence(silence)
         for number, sent in before.items():
             if self.under_way.get(number) == sent:
                 continue  # nothing new of it
             first = self.first.pop(number, sent)
             if now - first <= most:
                 self.answers = self.answers.after(now - first)
-            if first == sent:
-                self.trips, told = self.trips.after(now - sent), True
+            if first == sent and number != in_chunks:
+                self.trips = self.trips.after(now - sent)
         for number, sent in self.under_way.items():
             self.first.setdefault(number, sent)
-        return told
 
 
 # What each side has, which tells a party that its store is older than what it did
@@ -573,11 +591,12 @@ class Session(Kept):
     def _settle(self, link: Link, frame: MessageFrame | ChunkFrame | Acknowledge | ProgressFrame, now: float) -> bool:
         """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
         settings, before = self.settings, dict(link.under_way) if self.settings.learns else {}
-        patience = settings.retry_after if settings.learns else math.inf
+        patience = settings.retry_after if settings.learns else None
+        in_chunks, trips = None if link.outgoing is None else link.outgoing.number, link.trips
         news = link.settle_progress(frame, now, patience) if isinstance(frame, ProgressFrame) else link.settle(frame)
-        if not settings.learns:
-            link.wait = settings.retry_after
-        elif link.learn(before, now, settings.silence):
+        if settings.learns:
+            link.learn(before, in_chunks, now, settings.silence)
+        if not settings.learns or link.trips is not trips:
             link.wait = link.trips.wait(settings.retry_after, settings.longest_retry)
         return news
 
@@ -651,6 +670,8 @@ class Session(Kept):
         if outgoing is None or (outgoing.number, outgoing.chunks) != (number, chunks):
             outgoing, begun = Outgoing(number, chunks), False
             link.timed = None
+        else:
+            link.timed = max(outgoing.transmitted, link.timed[0] if link.timed else 0), now, 0
         link.outgoing = outgoing
         # What was begun is asked for, and a peer that is down gets one chunk, not a window of them.
         return [link.chunk(chunk) for chunk in (outgoing.ask() if begun or link.down else link.fresh_chunks(now))]

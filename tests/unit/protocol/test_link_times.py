@@ -162,8 +162,10 @@ class Model(Message):
     values: Public
 
 
-def over_a_line(rate: float, models: int, settings: SessionSettings = LARGE) -> tuple[float, float, int]:
-    """Send models of 4 MB, one after the other, over a line of ``rate`` bytes a second and 10 ms each way.
+def over_a_line(
+    rate: float, models: int, settings: SessionSettings = LARGE, way: float = 0.01
+) -> tuple[float, float, int]:
+    """Send models of 4 MB, one after the other, over a line of ``rate`` bytes a second, and so many seconds each way.
 
     Its time, the longest that anything small would have waited behind chunks on the line, and the number of chunks.
     """
@@ -180,7 +182,7 @@ def over_a_line(rate: float, models: int, settings: SessionSettings = LARGE) -> 
                 if output.to == "b":
                     line = at = max(line, now) + frame_size(output.frame) / rate
                     chunks += isinstance(output.frame, ChunkFrame)
-                due.append((at + 0.01, next(order), output.to, output.frame))
+                due.append((at + way, next(order), output.to, output.frame))
         worst = max(worst, line - now)
 
     now = 0.0
@@ -215,3 +217,14 @@ def test_a_fast_line_is_filled_all_the_same() -> None:
     """100 MB a second, where the way there and back takes as long as 2 MB: of four models the first begins slowly."""
     seconds, _, _ = over_a_line(100e6, 4)
     assert seconds < 1.5 * over_a_line(100e6, 4, replace(LARGE, learns=False))[0]
+
+
+def test_a_long_way_is_no_slow_line() -> None:
+    """10 MB a second, and three seconds there and back, which are more than a retry's time.
+
+    A model has 62 chunks of 64 KiB, so it takes two windows of 32. Before that, the first one has windows of 2 chunks
+    (twice, since those that may have been sent twice tell no time), and of 1, 2, 4, 8 and 16. A window takes three
+    seconds, and 0.2 at most on the line.
+    """
+    seconds, _, _ = over_a_line(10e6, 4, way=1.5)
+    assert seconds < 3.2 * (7 + 4 * 2)
