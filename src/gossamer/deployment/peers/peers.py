@@ -402,13 +402,14 @@ class Peers:
     def finished(self, reason: str, but: Collection[str] = ()) -> None:
         """The node makes no more updates; contacts are told with every heartbeat from now on, the next one at once.
 
-        Those in ``but`` are told another time: who hears it may leave, and that would be too early for what they are
-        still to be sent.
+        Those in ``but`` are told another time, or that it has not finished yet: who hears it may leave, and that would
+        be too early for what they are still to be sent.
         """
         self._finished = printable(reason, LONGEST_REASON)
         for peer in self._peers.values():
-            if peer.name not in but:
-                peer.told, peer.heartbeat_at = True, -math.inf
+            peer.told = peer.name not in but
+            if peer.told:
+                peer.heartbeat_at = -math.inf
 
     def states(self, now: float) -> dict[str, PeerState]:
         """Return what is known of each peer, by name."""

@@ -511,6 +511,22 @@ def test_who_is_still_to_be_sent_something_is_told_later() -> None:
     assert pair.state("a", "b") == "up, finished (quota)"
 
 
+def test_who_is_answered_after_the_end_is_wanted_until_it_has_the_answer() -> None:
+    """It has ended too and would leave; the answer, or that it arrived, may be lost, and then be waited for in vain."""
+    pair = joined()
+    pair.peers["a"].finished("quota")
+    pair.wait(0.0)
+    assert pair.state("a", "b") == "up, finished (quota)"
+    pair.peers["a"].finished("quota", but={"b"})
+    pair.peers["b"].finished("quota")
+    pair.wait(0.0)
+    assert pair.state("a", "b") == "up"
+    pair.peers["a"].finished("quota")
+    pair.wait(0.0)
+    assert pair.state("a", "b") == "up, finished (quota)"
+    assert pair.peers["b"].states(pair.now)["a"].knows
+
+
 def test_a_node_hears_at_once_that_its_end_is_known() -> None:
     pair = joined()
     pair.peers["a"].finished("quota")
