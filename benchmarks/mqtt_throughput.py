@@ -141,7 +141,7 @@ class PartyLoop:
         self.transport, self.peer = transport, peer
         self.channel = SecureChannel(identities[name], identities[peer].public_key, "run", name, peer)
         self.steps: list[TraceStep] = []
-        self.store = SqliteStore(setting.folder / f"{name}.store", "run", name, large=True)
+        self.store = SqliteStore(setting.folder / f"{name}.store", "run", name, model=4 * setting.values)
         session = SessionSettings(5.0, 20.0, 60.0, largest_frame=setting.frame)
         node = Party(name, State(Public(np.zeros(1, np.float32))))
         self.host = Host(node, session, self.store, watch=self.steps.append)

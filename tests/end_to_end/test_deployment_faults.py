@@ -15,7 +15,6 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.deployments import (
     LONG,
-    QUICK,
     Parties,
     check_ledgers,
     check_lives,
@@ -221,9 +220,12 @@ def test_two_interrupts_end_a_node_that_does_not_come_to_its_turn(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_store_that_was_killed_at_its_making(tmp_path: Path, broker: EmbeddedBroker) -> None:
-    """Killed within the first instants, again and again: no crash leaves a folder that cannot be used."""
+    """Killed within the first instants, again and again: no crash leaves a folder that cannot be used.
+
+    The others make all their updates in a second, once they have heard of it, and are not to take it for gone.
+    """
     instants = random.Random(3)
-    with parties(founded(GOSSIP, 60, tmp_path, broker), QUICK) as there:
+    with parties(founded(GOSSIP, 60, tmp_path, broker), PATIENT) as there:
         there.start(B, C)
         for _ in range(20):
             there.start(A)

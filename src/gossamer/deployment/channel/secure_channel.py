@@ -158,11 +158,6 @@ def pack(handshake: Hello | Confirm) -> bytes:
     return _prefix(kind) + layout.pack(*astuple(handshake))
 
 
-def frame_header(session: bytes, counter: int) -> bytes:
-    """Return the bytes before the ciphertext of a frame."""
-    return _FRAME_HEADER.pack(_prefix(_FRAME), session, counter)
-
-
 def parse(datagram: bytes, largest: int) -> Hello | Confirm | Frame:
     """The fields of a datagram; nothing in them is authentic yet.
 
@@ -462,7 +457,7 @@ class SecureChannel(MemoryOnly):
             return self.hello()
         counter = session.sealed
         session.sealed += 1
-        header = frame_header(session.name, counter)
+        header = _FRAME_HEADER.pack(_prefix(_FRAME), session.name, counter)
         frame = header + session.outgoing.seal(counter, header, plaintext)
         unheard = [session.confirm] if session.window.newest < 0 else []
         renewal = self.hello() if session.sealed % RENEW_EVERY == 0 else []

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gossamer.deployment.party.reach import ALONE, Wire, short
@@ -46,13 +47,6 @@ class TaskDone(NamedTuple):
     update: bool = False
 
 
-class _NoTime:
-    """Speeds of who needs no time."""
-
-    def seconds(self, node: int, number: int) -> float:
-        return 0.0
-
-
 class Tasks:
     """The tasks of one node.
 
@@ -66,7 +60,7 @@ class Tasks:
 
     def __init__(self, node: str, computer: Computer) -> None:
         nodes: Any = {node: None}
-        speeds: Any = _NoTime()
+        speeds: Any = SimpleNamespace(seconds=lambda node, number: 0.0)
         self._node, self._activity = node, Activity(nodes, 0.0)
         does = self._schedule, self._happen, self._record
         computations = Computations(computer, speeds, {node: 0}, 1, Counters(), *does, self._activity)

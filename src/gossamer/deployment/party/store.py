@@ -126,8 +126,8 @@ def is_stored(options: PartyOptions, folder: StateFolder) -> bool:
 def stored_node(options: PartyOptions, invited: Invited, folder: StateFolder, stack: ExitStack) -> Host:
     """The node as its store has it, which is made if there is none; ``stack`` closes what is opened."""
     invitation, objective = invited.agreed.invitation, invited.agreed.prepared.objective
-    large = objective.size * objective.dtype.itemsize >= _LARGE
-    store = SqliteStore(_store_file(options), invitation.run, invitation.me.name, invited.state_key, large=large)
+    whose = invitation.run, invitation.me.name, invited.state_key
+    store = SqliteStore(_store_file(options), *whose, model=objective.size * objective.dtype.itemsize)
     stack.callback(store.close)
     return open_host(invited, folder, store, _watch(options.trace, stack))
 
@@ -163,7 +163,6 @@ def _watch(path: Path | None, stack: ExitStack) -> Callable[[TraceStep], None] |
 
 MEMORY = "witness.sqlite"
 """File in the state folder of what was seen of peers' receipts, and they of these."""
-_LARGE = 1 << 20  # bytes of a model
 _SEALED = {STORE: NODE, MEMORY: WITNESS_FORMAT, UNIT_LEDGER: LEDGER, "side.sqlite": SIDE}
 _NOT_COPIED = ("lock", "live-address", "leave")
 

@@ -42,6 +42,10 @@ class WrongStore(StorageError, CallerError):
     exit_code = 2
 
 
+class _Rehearsed(Exception):
+    """The end of a rehearsal, by which its transaction is rolled back."""
+
+
 class _Damaged(WrongStore):
     """SQLite cannot make sense of the file."""
 
@@ -215,14 +219,9 @@ class File:
         StorageError
             As `transaction`.
         """
-        self.begin()
-        self._inside = True
-        try:
+        with suppress(_Rehearsed), self.transaction():
             yield
-        finally:
-            self._inside = False
-            with explained(self.path):
-                self._connection.execute("ROLLBACK")
+            raise _Rehearsed
 
     def begin(self) -> None:
         """Begin a transaction that is open until `commit`; if anything inside fails, `close` forgets it all."""

@@ -439,7 +439,7 @@ class DurableLedger:
                 self.file.execute("INSERT INTO data_set VALUES (?, ?, ?, ?)", *row)
             if (known := self._find(request)) is not None:
                 # An owner who has lowered the budget since has the run refused.
-                if known.series is None:
+                if known[-1] is None:  # the series
                     self._require(0.0, FilterEntry(0.0))
                 return
             place = self._free_place(request)
@@ -481,24 +481,23 @@ class DurableLedger:
             return None
         return request.entry(self.file.total(self.data_set))
 
-    def _find(self, request: _RunRequest) -> _Known | None:
-        """Return the run with this plan, if it is there."""
+    def _find(self, request: _RunRequest) -> tuple[bytes, float, str | None] | None:
+        """Return plan, divergence and series of the run with this plan, if it is there."""
         statement = "SELECT plan, divergence, series FROM run WHERE data_set = ? AND name = ?"
         found = self.file.rows(statement, self.data_set, self.run)
         if not found:
             return None
-        known = _Known(*found[0])
-        paid = known.divergence
-        if known.series is not None:
+        plan, paid, series = found[0]
+        if series is not None:
             paid = math.inf if request.divergence < math.inf else 0.0  # its series has paid for its kinds
         # What was paid is the divergence: the same noise on what moves further is another plan.
-        if known.plan != request.plan or request.divergence > paid * _ROUNDING:
+        if plan != request.plan or request.divergence > paid * _ROUNDING:
             raise SpecError(
                 f"{self.owner}: run {self.run!r} was opened on data set {self.data_set!r} with another plan, "
                 "which is fixed, an agent's with its spec, server and state folder; go on with that one, or give "
                 "the run another name"
             )
-        return known
+        return plan, paid, series
 
     def _free_place(self, request: _RunRequest) -> Place | None:
         """The first place of the plan in a series that has a run left."""
@@ -533,12 +532,6 @@ class DurableLedger:
             f"{_shares(self.budget, spent, total)}, and the plan of run {self.run!r} fits into the rest of neither; "
             f"it would take {take}, and the budget is {self.budget.epsilon:g}{aside}"
         )
-
-
-class _Known(NamedTuple):
-    plan: bytes
-    divergence: float
-    series: str | None
 
 
 def _plain(series: Sequence[RunSeries]) -> tuple[object, ...]:

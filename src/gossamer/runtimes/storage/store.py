@@ -88,7 +88,7 @@ FORMAT = Format(
     damaged=LOST,
     older=LOST,
 )
-_LARGE = replace(FORMAT, page_size=1 << 16, log_pages=1 << 10)
+_LARGE = 1 << 20  # bytes of a model
 
 
 class SqliteStore:
@@ -102,9 +102,10 @@ class SqliteStore:
         Names of the run and of the node that it is of.
     key : bytes, optional
         The node's secret, by which the store is sealed.
-    large : bool, optional
-        Whether entries are of megabytes. Then pages are large, and what is written is moved from the log into the file
-        once the node rests, unless it does not for 64 MiB: both cost time where a model waits to be durable.
+    model : int, optional
+        Number of bytes of the model that entries hold. If they are megabytes, pages are large, and what is written is
+        moved from the log into the file once the node rests, unless it does not for four models, or 64 MiB: both cost
+        time where a model waits to be durable.
 
     Raises
     ------
@@ -114,9 +115,10 @@ class SqliteStore:
         If it cannot be opened.
     """
 
-    def __init__(self, path: str | Path, run: str, node: str, key: bytes | None = None, *, large: bool = False) -> None:
+    def __init__(self, path: str | Path, run: str, node: str, key: bytes | None = None, *, model: int = 0) -> None:
         self.name = str(path)
-        self._file = File(Path(path), _LARGE if large else FORMAT, {"run": run, "node": node}, alone=True, key=key)
+        layout = FORMAT if model < _LARGE else replace(FORMAT, page_size=1 << 16, log_pages=min(model >> 14, 1 << 10))
+        self._file = File(Path(path), layout, {"run": run, "node": node}, alone=True, key=key)
         self._usable, self._staged = True, False
         self._logged = 0  # bytes since the log was last empty, as far as is known
 

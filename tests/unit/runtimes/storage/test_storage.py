@@ -601,6 +601,17 @@ def test_the_log_of_a_store_is_bounded(path: Path) -> None:
     assert 0 < most <= 5 << 20
 
 
+def test_the_log_of_a_store_of_models_is_bounded_by_their_size(tmp_path: Path) -> None:
+    """By four models, and one transaction more."""
+    store = SqliteStore(tmp_path / "a.store", "run", "a", model=1 << 20)
+    for number in range(12):
+        store.append([bytes([number]) * (1 << 20)])
+        store.commit()
+    size = (tmp_path / "a.store-wal").stat().st_size
+    store.close()
+    assert size < 5.1 * (1 << 20)
+
+
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN])
 def test_a_disk_that_may_only_be_read_is_called_that(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
