@@ -6,7 +6,6 @@ model stays where it is. All matrices here are symmetric, real and sparse, [node
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -28,6 +27,9 @@ _RESTARTS = 60
 
 _ACCURACY = 1e-6
 """Of Lanczos' residuals; the error of the eigenvalue is of second order in it."""
+
+_SHIFT = 1e-13
+"""Which keeps a matrix with eigenvalue 0 regular; it is far below the gaps of graphs that fit in memory."""
 
 _TOLERANCE = 1e-9
 """How far a row or column sum may be from 1, and an entry from its mirror image."""
@@ -159,63 +161,30 @@ def _rho_of_large(matrix: sp.csr_array) -> float:
     identity = sp.eye_array(matrix.shape[0])
     # By Gershgorin's theorem no eigenvalue is below 1 - spread.
     spread = 2.0 * (1.0 - float(matrix.diagonal().min()))
-    gap = _least_eigenvalue(identity - matrix, spread, beside_constants=True)
+    gap = _least_eigenvalue(identity - matrix, spread, but=1)  # 0, that of a vector of ones
     if 2.0 - spread < gap:
-        gap = min(gap, _least_eigenvalue(identity + matrix, 2.0, beside_constants=False))
+        gap = min(gap, _least_eigenvalue(identity + matrix, 2.0))
     return 1.0 - gap
 
 
-def _least_eigenvalue(matrix: sp.sparray, spread: float, *, beside_constants: bool) -> float:
-    """The least eigenvalue of a matrix whose eigenvalues lie in [0, spread].
-
-    With ``beside_constants`` the vector of ones, an eigenvector with eigenvalue 0, is left out.
-    """
-    nodes = matrix.shape[0]
-    centre = _centred if beside_constants else np.asarray
-
-    def complement(x: FloatArray) -> FloatArray:
-        # Divided by the spread, because matrices of pairwise exchanges among many nodes are close to the identity.
-        inside = centre(x)
-        return centre(inside - matrix @ inside / spread)
-
+def _least_eigenvalue(matrix: sp.sparray, spread: float, but: int = 0) -> float:
+    """The least eigenvalue of a matrix whose eigenvalues lie in [0, spread], but for so many that are smaller."""
+    identity = sp.eye_array(matrix.shape[0])
+    # A fixed start, since ARPACK's own is random and would change the last digits from run to run.
+    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
+    how = {"k": 1 + but, "v0": start, "ncv": 40, "tol": _ACCURACY, "return_eigenvectors": False}
     try:
-        least = 1.0 - _largest_eigenvalue(complement, nodes, maxiter=_RESTARTS)
-        if least > 10.0 * _ACCURACY:
+        # Divided by the spread, because matrices of pairwise exchanges among many nodes are close to the identity.
+        found = linalg.eigsh(identity - matrix / spread, which="LA", maxiter=_RESTARTS, **how)
+        if (least := 1.0 - float(found.min())) > 10.0 * _ACCURACY:
             return spread * least
     except linalg.ArpackNoConvergence:
         pass
     # A tiny gap means narrow cuts, and narrow cuts mean that a sparse factorisation fills in little: rings,
     # lines and grids, on which Lanczos' iteration stalls, are cheap for inverse iteration.
-    inverse = _pseudo_inverse(matrix) if beside_constants else _inverse(matrix)
-    return 1.0 / _largest_eigenvalue(inverse, nodes)
-
-
-def _centred(x: FloatArray) -> FloatArray:
-    return np.asarray(x - x.mean())
-
-
-def _pseudo_inverse(matrix: sp.sparray) -> Callable[[FloatArray], FloatArray]:
-    # Without node 0 the singular matrix becomes regular; centring undoes the choice of that node.
-    factors = linalg.splu(matrix.tocsc()[1:, 1:], permc_spec="MMD_AT_PLUS_A")
-    return lambda x: _centred(np.append(0.0, factors.solve(_centred(x)[1:])))
-
-
-def _inverse(matrix: sp.sparray) -> Callable[[FloatArray], FloatArray]:
-    # The shift keeps a matrix with eigenvalue 0 regular; it is far below the accuracy asked for.
-    shifted = matrix + 1e-14 * sp.eye_array(matrix.shape[0])
-    factors = linalg.splu(shifted.tocsc(), permc_spec="MMD_AT_PLUS_A")
-    return lambda x: np.asarray(factors.solve(x))
-
-
-def _largest_eigenvalue(apply: Callable[[FloatArray], FloatArray], nodes: int, maxiter: int | None = None) -> float:
-    """Find the largest eigenvalue of a symmetric operator without negative ones."""
-    operator = linalg.LinearOperator((nodes, nodes), matvec=lambda x: apply(x.ravel()), dtype=np.float64)
-    # A fixed start, since ARPACK's own is random and would change the last digits from run to run.
-    start = np.random.default_rng(0).standard_normal(nodes)
-    found = linalg.eigsh(
-        operator, k=1, which="LA", v0=start, ncv=40, tol=_ACCURACY, maxiter=maxiter, return_eigenvectors=False
-    )
-    return float(found[0])
+    factors = linalg.splu((matrix + _SHIFT * identity).tocsc(), permc_spec="MMD_AT_PLUS_A")
+    inverse = linalg.LinearOperator(matrix.shape, matvec=factors.solve, dtype=np.float64)
+    return float(linalg.eigsh(matrix, sigma=-_SHIFT, OPinv=inverse, **how).max())
 
 
 def _groups(matrix: sp.csr_array) -> int:
