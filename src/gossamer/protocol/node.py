@@ -16,22 +16,22 @@ or gets another entry, but an entry is never altered. That is what makes keeping
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Set
-from dataclasses import fields, is_dataclass
-from types import UnionType
-from typing import Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import fields
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from gossamer.errors import MalformedMessage, PeerError
 from gossamer.protocol.effects import Effect
 from gossamer.protocol.events import Event, Received
 from gossamer.protocol.messages import Message
 from gossamer.protocol.snapshots import Kept
-from gossamer.vectors import Vector
 
 Effects = Iterable[Effect]
 Handler = TypeVar("Handler", bound=Callable[..., Effects])
 _CONTAINERS = (dict, list, set)
-_SCALARS = frozenset({int, float, str, bool, type(None)})
+_PLAIN = frozenset(("int", "float", "str", "bool", "None", "Model", "Public", "Released", "Masked", "Confined"))
 
 
 def on(*what: type[Event] | type[Message], by: str = "") -> Callable[[Handler], Handler]:
@@ -165,33 +165,16 @@ class Node(Kept):
         """Return the fields of the state, with containers copied one level deep."""
         state = self.state
         kept: dict[str, Any] = state.__dict__.copy()
-        if (names := _HOLDING.get(type(state))) is None:
-            names = _HOLDING[type(state)] = _holding(type(state))
-        for name in names:
+        for name in _holding(type(state)):
             if isinstance(value := kept[name], _CONTAINERS):
                 kept[name] = value.copy()
         return kept
 
 
-_HOLDING: dict[type, tuple[str, ...]] = {}
-"""Of the kinds of states seen so far."""
-
-
+@cache
 def _holding(kind: type) -> tuple[str, ...]:
-    """Fields of a state of this ``kind`` whose type does not say that they hold no container."""
-    try:
-        hints = get_type_hints(kind)
-    except (NameError, TypeError):  # types that are imported for checking alone
-        hints = {}
-    return tuple(item.name for item in fields(kind) if not _holds_none(hints.get(item.name)))
-
-
-def _holds_none(hint: Any) -> bool:
-    """Whether no value of a type is a dict, a list or a set; a frozen dataclass in a state never changes."""
-    if get_origin(hint) in (Union, UnionType):
-        return all(map(_holds_none, get_args(hint)))
-    frozen = is_dataclass(hint) and getattr(hint, "__dataclass_params__").frozen  # noqa: B009  # unknown to typeshed
-    return isinstance(hint, type) and (frozen or hint in _SCALARS or issubclass(hint, Vector))
+    """Fields of a state of this ``kind`` whose annotation names anything that may be, or hold, a container."""
+    return tuple(item.name for item in fields(kind) if not _PLAIN.issuperset(re.findall(r"\w+", str(item.type))))
 
 
 def state_of(node: Node) -> dict[str, Any]:
