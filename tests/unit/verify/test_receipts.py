@@ -380,11 +380,19 @@ def test_bad_guarantees_are_refused_in_a_line(content: str, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("removed", "given", "said"),
     [
-        ((), ["nothing"], "{0}/nothing: there is no such file or folder; name the results folder of a run"),
-        (("receipts.jsonl",), ["a"], "{0}/a: expected receipts.jsonl there, found none; name the results folder of a"),
-        (("guarantee.json",), ["a"], "{0}/a: expected guarantee.json there, found none; name one as GUARANTEE, or "),
-        ((), ["a", "nothing"], "{0}/nothing: expected a guarantee.json, found no such file; name the one of the run"),
-        ((), ["a", "a"], "{0}/a: expected a guarantee.json, found a folder; name the one of the run"),
+        ((), ["nothing"], "{0}/nothing: expected this file, found none; name the results folder of a run"),
+        (
+            ("receipts.jsonl",),
+            ["a"],
+            "{0}/a/receipts.jsonl: expected this file, found none; name the results folder of a",
+        ),
+        (
+            ("guarantee.json",),
+            ["a"],
+            "{0}/a/guarantee.json: expected this file, found none; name the results folder of a",
+        ),
+        ((), ["a", "nothing"], "{0}/nothing: expected this file, found none; name the results folder of a run"),
+        ((), ["a", "a"], "{0}/a: expected this file, found none; name the results folder of a run"),
     ],
 )
 def test_what_is_not_there_is_said_and_what_to_do(

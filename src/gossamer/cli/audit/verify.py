@@ -36,21 +36,12 @@ def verify_command(options: argparse.Namespace) -> int:
 
 
 def _missing(place: Path, guarantee: Path | None) -> str | None:
-    """A line about a file that is to be read and is not there; None if all are."""
-    if not place.exists():
-        return f"{place}: there is no such file or folder; name the results folder of a run, or a file with receipts"
-    if place.is_dir() and not (place / RECEIPTS).exists():
+    """Return a line about a file that is to be read and is not there; None if all are."""
+    wanted = [place / RECEIPTS, guarantee or place / "guarantee.json"] if place.is_dir() else [place, guarantee]
+    if missing := [path for path in wanted if path is not None and (path.is_dir() or not path.exists())]:
         return (
-            f"{place}: expected receipts.jsonl there, found none; name the results folder of a run that has ended, or, "
-            "of an agent whose server adds the noise, that server's"
-        )
-    if guarantee is not None and (guarantee.is_dir() or not guarantee.exists()):
-        found = "a folder" if guarantee.is_dir() else "no such file"
-        return f"{guarantee}: expected a guarantee.json, found {found}; name the one of the run"
-    if place.is_dir() and guarantee is None and not (place / "guarantee.json").exists():
-        return (
-            f"{place}: expected guarantee.json there, found none; name one as GUARANTEE, or receipts.jsonl in place of "
-            "the folder"
+            f"{missing[0]}: expected this file, found none; name the results folder of a run that has ended (of an agent "
+            "whose server adds the noise, that server's), or a file with receipts and a guarantee.json as GUARANTEE"
         )
     return None
 
