@@ -40,8 +40,8 @@ def _missing(place: Path, guarantee: Path | None) -> str | None:
     wanted = [place / RECEIPTS, guarantee or place / "guarantee.json"] if place.is_dir() else [place, guarantee]
     if missing := [path for path in wanted if path is not None and (path.is_dir() or not path.exists())]:
         return (
-            f"{missing[0]}: expected this file, found none; name the results folder of a run that has ended (of an agent "
-            "whose server adds the noise, that server's), or a file with receipts and a guarantee.json as GUARANTEE"
+            f"{missing[0]}: expected this file, found none; name the results folder of a run that has ended (of an "
+            "agent whose server adds the noise, that server's), or a file with receipts, and its guarantee.json"
         )
     return None
 

@@ -28,7 +28,6 @@ from gossamer.runtimes.storage.file import File
 # name were forgotten with their key, all that is new may be of that one, whichever name it is for.
 
 MOST_SHARED = 0.1
-_AT_ONCE = 500  # hashes in one question; SQLite takes some 1,000
 
 
 @dataclass(eq=False)
@@ -61,52 +60,31 @@ def require_own(file: File, data_set: str, hashes: Sequence[bytes]) -> None:
     KnownElsewhere
         If it is.
     """
-    distinct = set(hashes)
-    names = [name for (name,) in file.rows("SELECT DISTINCT data_set FROM content WHERE data_set != ?", data_set)]
-    sizes = {name: file.rows("SELECT COUNT(*) FROM example WHERE data_set = ?", name)[0][0] for name in sorted(names)}
-    begun = bool(file.rows("SELECT 1 FROM content WHERE data_set = ?", data_set))
-    fresh = distinct - _known(file, data_set, distinct)
-    forgotten = tuple(
-        name for name, size in sizes.items() if not size and _may_be_much(file, name, len(fresh), len(distinct))
-    )
-    shared = {name: n for name, size in sizes.items() if size and (n := len(_known(file, name, fresh)))}
-    much = {name: n for name, n in shared.items() if n > MOST_SHARED * min(len(distinct), sizes[name])}
-    for name in shared.keys() - much.keys():
-        if _grows_much(file, data_set, name, len(fresh), shared[name]):
-            much[name] = len(_known(file, name, distinct))
+    distinct, mine = set(hashes), _held(file, data_set)
+    fresh = distinct - mine
+    sizes = dict(file.rows("SELECT data_set, examples FROM content ORDER BY number"))  # of the newest content of each
+    begun, much, forgotten = sizes.pop(data_set, None) is not None, dict[str, int](), list[str]()
+    for name, size in sorted(sizes.items()):
+        if not (theirs := _held(file, name)):
+            forgotten += [name] if _is_much(min(len(fresh), size), len(distinct), size) else []
+            continue
+        new, before = len(fresh & theirs), len(mine & theirs)
+        confirmed = _is_much(before, len(mine), len(theirs))  # by the owner, at that time
+        if _is_much(new, len(distinct), len(theirs)):
+            much[name] = new
+        elif new and not confirmed and _is_much(before + new, len(mine) + len(fresh), len(theirs)):
+            much[name] = len(distinct & theirs)
     if much or forgotten:
-        raise KnownElsewhere(much, len(distinct), forgotten, begun)
+        raise KnownElsewhere(much, len(distinct), tuple(forgotten), begun)
 
 
-def _may_be_much(file: File, other: str, fresh: int, examples: int) -> bool:
-    """Whether ``fresh`` of so many examples would be much of both, were all of them the forgotten ``other``'s."""
-    statement = "SELECT examples FROM content WHERE data_set = ? ORDER BY number DESC LIMIT 1"
-    theirs: int = file.rows(statement, other)[0][0]
-    return min(fresh, theirs) > MOST_SHARED * min(examples, theirs)
+def _is_much(shared: int, *sizes: int) -> bool:
+    return shared > MOST_SHARED * min(sizes)
 
 
-def _grows_much(file: File, data_set: str, other: str, fresh: int, shared: int) -> bool:
-    """Whether ``fresh`` examples more, of which ``other`` has ``shared``, make much of what was not much before.
-
-    What was much before was confirmed by the owner.
-    """
-    count = "SELECT COUNT(*) FROM example WHERE data_set = ?"
-    mine, theirs = (file.rows(count, name)[0][0] for name in (data_set, other))
-    common = f"{count} AND hash IN (SELECT hash FROM example WHERE data_set = ?)"
-    before = file.rows(common, data_set, other)[0][0]
-    return bool(before <= MOST_SHARED * min(mine, theirs) and before + shared > MOST_SHARED * min(mine + fresh, theirs))
-
-
-def _known(file: File, data_set: str, hashes: set[bytes]) -> set[bytes]:
-    """Return those of ``hashes`` that are of examples that ``data_set`` has or had."""
-    found: set[bytes] = set()
-    ordered = sorted(hashes)
-    for start in range(0, len(ordered), _AT_ONCE):
-        some = ordered[start : start + _AT_ONCE]
-        marks = ", ".join("?" * len(some))
-        statement = f"SELECT hash FROM example WHERE data_set = ? AND hash IN ({marks})"
-        found.update(hash for (hash,) in file.rows(statement, data_set, *some))
-    return found
+def _held(file: File, data_set: str) -> set[bytes]:
+    """Hashes of examples that ``data_set`` has or had; none where they were forgotten with their key."""
+    return {hash for (hash,) in file.rows("SELECT hash FROM example WHERE data_set = ?", data_set)}
 
 
 def rename(file: File, old: str, new: str) -> None:
