@@ -179,7 +179,7 @@ def _drawn(prepared: Prepared, plan: Plan) -> Mapping[str, Drawn]:
 FORMAT = Format(
     what="what a data side keeps",
     identifier=int.from_bytes(b"GSMD"),
-    version=2,
+    version=3,
     tables=(
         "CREATE TABLE mark (round INTEGER NOT NULL)",
         "CREATE TABLE record (number INTEGER PRIMARY KEY, state BLOB NOT NULL, answer BLOB NOT NULL)",

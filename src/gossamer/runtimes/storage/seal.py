@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,14 +31,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gossamer.files import for_owner
-from gossamer.protocol.encoding import Buffer
+from gossamer.protocol.encoding import Buffer, encode
 
 TABLE = "CREATE TABLE seal (one INTEGER PRIMARY KEY, number INTEGER, total BLOB, digest BLOB, tag BLOB)"
 _BYTES = 256
 _MODULUS = 1 << (8 * _BYTES)
 _OPEN = "-" * 32
 _COUNTERS = ((24, 28), (40, 44), (92, 100))
-_NUMBER = struct.Struct(">d")
 _OF_PART = "of_part"
 """Column of a hash that is sealed in the place of the column ``part``, which may be long."""
 
@@ -306,17 +304,6 @@ def _line(number: int, digest: str, content: str) -> bytes:
 
 
 def _digest(table: str, row: tuple[Any, ...]) -> int:
-    """Digest of a row; values of other types are others, and a length before each keeps them apart."""
-    found = blake2b(table.encode())
-    for value in row:
-        if isinstance(value, bytes):
-            found.update(b"b%d:" % len(value))
-            found.update(value)
-        elif isinstance(value, str):
-            text = value.encode()
-            found.update(b"t%d:%b" % (len(text), text))
-        elif isinstance(value, float):
-            found.update(b"f" + _NUMBER.pack(value + 0.0))  # a file keeps no sign of zero
-        else:
-            found.update(b"n" if value is None else b"i%d:" % value)
-    return int.from_bytes(shake_128(found.digest()).digest(_BYTES), "big")
+    """Digest of a row, as messages are encoded: values of other types are others, and lengths keep them apart."""
+    plain = [value + 0.0 if isinstance(value, float) else value for value in row]  # a file keeps no sign of zero
+    return int.from_bytes(shake_128(encode((table, *plain))).digest(_BYTES), "big")

@@ -30,7 +30,7 @@ from gossamer.runtimes.storage.seal import hash_of
 WITNESS_FORMAT = Format(
     what="what a witness of receipts keeps",
     identifier=int.from_bytes(b"GSMW"),
-    version=3,
+    version=4,
     tables=tables_of("witness"),
     damaged="put its newest copy back, or delete it with the file beside it and start the node while its peers are "
     "there, which say again what they have countersigned",
@@ -80,7 +80,7 @@ _LONG = 1 << 16  # bytes that are worth a row of their own
 FORMAT = Format(
     what="the store",
     identifier=int.from_bytes(b"GSMS"),
-    version=6,
+    version=7,
     tables=tables_of("store"),
     page_size=1 << 14,
     log_pages=1 << 8,

@@ -361,10 +361,10 @@ def test_a_store_is_no_ledger_and_one_of_another_version_is_refused(path: Path, 
     with pytest.raises(WrongStore, match="expected the store, found another SQLite file"):
         SqliteStore(path, "run", "a")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    for version, age in ((7, "an older"), (9, "a newer")):
+    for version, age in ((8, "an older"), (10, "a newer")):
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(f"PRAGMA user_version={version}")
-        with pytest.raises(WrongStore, match=rf"{age} version of gossamer \(format {version}, expected 8\)"):
+        with pytest.raises(WrongStore, match=rf"{age} version of gossamer \(format {version}, expected 9\)"):
             LedgerFile(path)
 
 
