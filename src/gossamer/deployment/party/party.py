@@ -197,7 +197,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
     ways = transport.refusal, transport.reconnect
-    reach = PeerReach(peers, size, limit, *ways, folder.warn, folder.say, clock(), slow, transport.waits)
+    reach = PeerReach(peers, size, limit, *ways, clock(), slow, transport.waits)
     overview = Overview(invited, reporter.status, clock(), folder.say, orders)
 
     def tells_end(state: str, why: str, patience: float = 0.0) -> None:

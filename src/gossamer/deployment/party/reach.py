@@ -52,8 +52,8 @@ class NodeProgress:
     ----------
     needs : collection of str
         The node above this one, if there is one.
-    warn, say : callable
-        Take a line.
+    warn : callable
+        Takes a line.
     since : float or None
         Time when it last got on.
     lately : int
@@ -64,7 +64,6 @@ class NodeProgress:
 
     needs: Collection[str]
     warn: Callable[[str], None]
-    say: Callable[[str], None]
     since: float | None = None
     lately: int = 0
     without: int = 0
@@ -72,10 +71,9 @@ class NodeProgress:
     _mark: Any = None
     _longest: float = 0.0
     _pauses: int = 0
-    _told: bool = False
 
     def look(self, node: Node, made: int, busy: bool, states: Mapping[str, PeerState], now: float) -> dict[str, Any]:
-        """Take stock of a node that has made so many updates, say what has changed, and describe it for the status."""
+        """Take stock of a node that has made so many updates, and describe it for the status."""
         self._look_at_sums(node)
         rounds = node.rounds_made
         if (mark := (made, rounds)) != self._mark or self.since is None or busy:
@@ -85,11 +83,6 @@ class NodeProgress:
         heard = all(states[name].state == "up" for name in waits_for) and self._pauses < _KNOWN
         if waits_for and pause > (HEARD if heard else max(UNHEARD, _TIMES * self._longest)):
             stalled = {"since": self.since, "seconds": round(pause, 1), "waits_for": waits_for}
-        if stalled is not None and not self._told:
-            self.warn(f"no progress for {pause:.0f} s: waits for {', '.join(waits_for)}")
-        elif stalled is None and self._told:
-            self.say("makes progress again")
-        self._told = stalled is not None
         found = {} if rounds is None else {**rounds._asdict(), "lately": self.lately}
         return {"stalled": stalled, "rounds": found or None}
 
@@ -99,13 +92,8 @@ class NodeProgress:
             self._pauses += 1
             self._longest = max(self._longest, now - self.since)
         self._mark, self.since = mark, now
-        if rounds is None or before is None or rounds == before:
-            return
-        new = rounds.empty - before.empty
-        self.lately = new + (self.lately if rounds.made == before.made else 0)
-        if new:
-            came = counted(new, "round") + " came to nothing: nobody answered, or there was no sum that could be used"
-            self.warn(f"{came}; {rounds.made} of {rounds.planned} are made")
+        if rounds is not None and before is not None and rounds != before:
+            self.lately = rounds.empty - before.empty + (self.lately if rounds.made == before.made else 0)
 
     def _look_at_sums(self, node: Node) -> None:
         """Say that a client has another round, and is in no sum of the one before, which its server tells nobody."""
@@ -165,8 +153,6 @@ class PeerReach:
         Reason why a peer may not be reached, as far as the way there can tell; empty where it cannot.
     reconnect : callable
         Makes the connection anew.
-    warn, say : callable
-        Take a line.
     began : float
         Time when this process began.
     slowness : float
@@ -185,8 +171,6 @@ class PeerReach:
     limit: float
     why: Callable[[str], str]
     reconnect: Callable[[str], None]
-    warn: Callable[[str], None]
-    say: Callable[[str], None]
     began: float
     slowness: float = 1.0
     waits: Callable[[str], float | None] = lambda name: None
@@ -194,9 +178,7 @@ class PeerReach:
     alone_since: float | None = None
     _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
     _left: dict[str, float] = field(default_factory=dict)  # by peer: when its line last got on
-    _told: set[str] = field(default_factory=set)
     _rehearse: set[str] = field(default_factory=set)
-    _told_alone: str = ""  # what it said that it does while it is alone
     _next_look: float = -math.inf
     _connected_at: float = -math.inf
 
@@ -205,7 +187,7 @@ class PeerReach:
         return NOTICED * self.slowness
 
     def look(self, links: Mapping[str, Link], now: float) -> Outgoing:
-        """Take stock, say what has changed, and return probes of those of whom it is not known; once a second."""
+        """Take stock, and return probes of those of whom it is not known; once a second."""
         if now < self._next_look:
             return []
         self._next_look = now + 1.0
@@ -220,7 +202,6 @@ class PeerReach:
         self._slow = {name: link.silence(ALONE) / ALONE for name, link in links.items() if name in self.owed}
         alone = bool(there) and all(name in self.owed for name in there)
         self.alone_since = max(self.owed.values()) if alone else None
-        self._tell(states, now)
         if alone and now - max(self.owed.values()) > _RECONNECT and now - self._connected_at > _AGAIN:
             self._connected_at = now
             self.reconnect("nobody acknowledges what was sent")
@@ -297,22 +278,6 @@ class PeerReach:
         found = [max(since, left, min(behind, since + _ITS_LINE)) for since in (link, probe) if since is not None]
         found += [] if unheard is None else [unheard]
         return max(min(found), self.began) if found else None
-
-    def _tell(self, states: Mapping[str, PeerState], now: float) -> None:
-        late = {name for name, since in self.owed.items() if now - since > self._noticed and states[name].state == "up"}
-        for name in sorted(late - self._told):
-            seconds = now - self.owed[name]
-            self.warn(f"{name} is heard, and has acknowledged nothing for {seconds:.0f} s: {self.reason(name)}")
-        for name in sorted(self._told - self.owed.keys()):
-            self.say(f"{name} acknowledges again what it is sent")
-        self._told = (self._told & self.owed.keys()) | late
-        spends = "goes on, and spends its budget alone" + (" for a while" if math.isfinite(self.limit) else "")
-        then = "charges nothing more until one does" if self.holds(now) else spends if self.is_alone(now) else ""
-        if then and then != self._told_alone:
-            self.warn(f"no peer acknowledges what it is sent: {self._who()}: {then}")
-        if self._told_alone and not then:
-            self.say("a peer is reached: goes on")
-        self._told_alone = then
 
 
 RECALL = 10.0

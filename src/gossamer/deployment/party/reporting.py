@@ -6,6 +6,7 @@ import hashlib
 import logging
 import math
 import os
+import re
 import shlex
 import time
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from gossamer.arrays import FloatArray
 from gossamer.data.examples import Split
 from gossamer.deployment.party.agreement import Agreed, Invited
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.health import LOST
+from gossamer.deployment.party.health import LOST, problems
 from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.reach import NodeProgress, Wire
 from gossamer.deployment.party.state_folder import StateFolder
@@ -163,6 +164,9 @@ _UNCONFIRMED = 20.0  # seconds: what a broker has for the answer to a ping, too
 _LINE_EVERY = 60.0  # and between two lines about progress
 _USUAL = ("sent", "received", "connected", "disconnected")
 """What transports count that is no loss."""
+_LOGGED = ("reach", "progress")
+"""Kinds of problems that the log is told of as well, since nobody may look at the status while there are any."""
+_FOR = re.compile(r"[\d.]+ s\b")  # how long a problem has lasted, which makes no other one of it
 
 
 class Reporter:
@@ -201,7 +205,8 @@ class Reporter:
         self._ledger: Any = None
         self._planned: int | None = None
         self._per_update = 1
-        self._progress = NodeProgress(self._status["needs"], folder.warn, folder.say)
+        self._progress = NodeProgress(self._status["needs"], folder.warn)
+        self._problems: Mapping[str, str] = {}
 
     def obeys(self, orders: Mapping[str, str]) -> None:
         """The organiser's orders are known, as far as they have come, with why one is not followed."""
@@ -224,6 +229,7 @@ class Reporter:
             self._next = now + _EVERY
             around = _surroundings(wire, wire.peers.states(now), now)
             self._publish({"state": "waiting", **around, "rehearsal": lacking})
+            self._tell_problems()
 
     def begins(self, host: Host, held: DataHeld) -> None:
         """The node is made, or made again."""
@@ -257,10 +263,20 @@ class Reporter:
             **self._progress.look(loop.host.node, updates, loop.busy, states, now),
         }
         self._publish(found)
+        self._tell_problems()
         if now >= self._next_line and updates > self._told and loop.ended is None:  # a line a minute
             self._folder.say(f"{counted(updates, 'update')} since this process began")
             self._told, self._next_line = updates, now + _LINE_EVERY
         self._folder.log(f"{found['state']}: {updates} updates, {found['releases']} releases", logging.DEBUG)
+
+    def _tell_problems(self) -> None:
+        every = problems({**self._status, "process": self._status["pid"]}, time.time())
+        found = {_FOR.sub("", one.text): one.text for one in every if one.kind in _LOGGED}
+        for text in sorted(found.keys() - self._problems.keys()):
+            self._folder.warn(found[text])
+        for text in sorted(self._problems.keys() - found.keys()):
+            self._folder.say(f"no longer so: {self._problems[text]}")
+        self._problems = found
 
     def status(self) -> Mapping[str, Any]:
         """The status as it was said last."""

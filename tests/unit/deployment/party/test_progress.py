@@ -30,7 +30,7 @@ class Watched:
 
     def __init__(self, **needs: Any) -> None:
         self.lines: list[str] = []
-        self.progress = NodeProgress(needs.get("needs", ()), self.lines.append, self.lines.append)
+        self.progress = NodeProgress(needs.get("needs", ()), self.lines.append)
         self.now, self.found = 1000.0, dict[str, Any]()
 
     def look(
@@ -48,10 +48,8 @@ def test_who_is_waited_for_is_named_sooner_if_nobody_hears_it(state: str, after:
     watched = Watched()
     node, states = server(awaited=frozenset({"b"})), {"a": peer(), "b": peer(state)}
     assert watched.look(node, after, states) is None
-    assert watched.look(node, 2, states)["waits_for"] == ["b"]
-    assert watched.lines == [f"no progress for {after + 1} s: waits for b"]
+    assert watched.look(node, 2, states) == {"since": 1000.0, "seconds": after + 1, "waits_for": ["b"]}
     assert watched.look(node, 1, states, made=1) is None
-    assert watched.lines[1:] == ["makes progress again"]
 
 
 def test_a_pause_may_be_five_times_as_long_as_any_before() -> None:
@@ -78,17 +76,13 @@ def test_without_names_it_is_those_that_are_lost_or_else_all_that_go_on() -> Non
     assert Watched().look(node, 700, {"c": peer("up", "quota")}) is None
 
 
-def test_rounds_that_come_to_nothing_are_told_and_counted_in_a_row() -> None:
+def test_rounds_that_come_to_nothing_are_counted_in_a_row() -> None:
     watched, states = Watched(), {"b": peer()}
     lately = []
     for made, empty in [(3, 0), (3, 1), (3, 2), (3, 3), (4, 3), (4, 4)]:
         watched.look(server(made, empty), 1, states)
         lately.append(watched.found["rounds"]["lately"])
     assert lately == [0, 1, 2, 3, 0, 1]
-    assert len(watched.lines) == 4
-    assert watched.lines[2] == (
-        "1 round came to nothing: nobody answered, or there was no sum that could be used; 3 of 40 are made"
-    )
     assert short(server(40)) == short(SimpleNamespace(rounds_made=None)) == ""  # type: ignore[arg-type]
     assert short(server(35, 5)).startswith("made 35 of 40 rounds: in 5 nobody answered")
 

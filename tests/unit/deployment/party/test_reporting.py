@@ -112,6 +112,26 @@ def test_the_status_says_what_peers_receipts_and_its_own_contradict(tmp_path: Pa
         assert status["transport"] == {"dropped_stranger": 2}
 
 
+def test_the_log_says_once_that_nobody_is_reached_and_when_it_is_over(tmp_path: Path) -> None:
+    with federation({**BASE, **GOSSIP}, tmp_path / "f") as found:
+        folder, reach = found.folders["node-0"], dict[str, Any]()
+        reporter = Reporter(found.invited["node-0"], folder)
+        wire: Any = SimpleNamespace(
+            peers=SimpleNamespace(states=lambda now: {}, forgotten=lambda: []),
+            transport=SimpleNamespace(connected=True, unconfirmed=lambda seconds: "", counts=Counter()),
+            reach=SimpleNamespace(described=lambda now: reach),
+        )
+        for second in range(5):
+            late = {"node-1": {"seconds": 31.0 + second, "why": "node-1 is not allowed"}}
+            reach |= {"alone": 31.0 + second, "unacknowledged": late} if second < 3 else {"alone": None}
+            reporter.waits(wire, 100.0 + second)
+        found_lines = [line for line in (folder.path / "node.log").read_text().splitlines() if "no peer" in line]
+        why = "no peer has acknowledged anything for %d s: node-1 (node-1 is not allowed); it charges nothing more"
+        assert len(found_lines) == 2
+        assert why % 31 in found_lines[0]
+        assert "no longer so: " + why % 33 in found_lines[1]
+
+
 @pytest.mark.parametrize(
     ("said", "short"),
     [
