@@ -35,32 +35,18 @@ def require_strongly_connected(nodes: int, steps: Sequence[IndexArray], names: S
     Raises
     ------
     TopologyError
-        With the nodes that do not, and whether a node has no arc at all, in no step.
+        With the nodes that do not.
     """
     arcs = np.concatenate(steps)
     matrix = sp.csr_array((np.ones(len(arcs), np.int8), (arcs[:, 0], arcs[:, 1])), shape=(nodes, nodes))
     count, groups = csgraph.connected_components(matrix, directed=True, connection="strong")
     if count == 1:
         return
-    largest = int(np.bincount(groups).argmax())
-    inside = np.flatnonzero(groups == largest)
-    # Without any circle all nodes are apart.
-    way = f"from {{}} to {label(int(inside[0]), names)} and back" if inside[1:].size else "back to {}"
-    sends, hears = (np.bincount(ends, minlength=nodes) > 0 for ends in arcs.T)
-    lacks = {
-        f"no way leads {way}": sends & hears & ((groups != largest) | (inside.size == 1)),
-        "nobody sends to {}": sends & ~hears,
-        "nobody hears {}": hears & ~sends,
-        "no step has {}": ~sends & ~hears,
-    }
-    told = [
-        lack.replace("{}", listed([label(node, names) for node in np.flatnonzero(of).tolist()], _LISTED))
-        for lack, of in lacks.items()
-        if of.any()
-    ]
+    apart = groups != np.bincount(groups).argmax()
+    inside, outside = ([label(int(node), names) for node in np.flatnonzero(of)] for of in (~apart, apart))
     raise TopologyError(
-        f"a directed graph must be strongly connected, over all its steps together; {'; '.join(told)}: add arcs to and "
-        "from them"
+        "a directed graph must be strongly connected, over all its steps together; no way leads from "
+        f"{listed(outside, _LISTED)} to {inside[0]} and back: add arcs to and from them"
     )
 
 

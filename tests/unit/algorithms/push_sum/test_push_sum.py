@@ -183,11 +183,11 @@ def test_more_weight_than_there_is_and_strangers_are_refused(sender: str, weight
     [
         (
             "{name: push_sum, nodes: 4, topology: {name: arcs, path: arcs.txt}}",
-            "over all its steps together; nobody hears node-3: add",
+            "over all its steps together; no way leads from node-3 to node-0 and back: add arcs to and from them",
         ),
         (
             "{name: push_sum, nodes: 4, topology: {name: arcs, path: no_circle.txt}}",
-            "; no way leads back to node-1, node-2; nobody sends to node-0; nobody hears node-3: add arcs to and from",
+            "; no way leads from node-0, node-1, node-2 to node-3 and back: add arcs to and from",
         ),
         (
             "{name: push_sum, nodes: 5, topology: {name: arcs, path: two_circles.txt}}",
@@ -195,7 +195,7 @@ def test_more_weight_than_there_is_and_strangers_are_refused(sender: str, weight
         ),
         (
             "{name: push_sum, nodes: 4, topology: {schedule: [{name: edges, path: three.txt}]}}",
-            "; no step has node-3: add",
+            "; no way leads from node-3 to node-0 and back: add",
         ),
         ("{name: push_sum, nodes: 4, topology: {schedule: [rng]}}", "Gossamer's own, found 'rng'"),
         ("{name: push_sum, nodes: 4, topology: {schedule: []}}", "schedule"),
