@@ -33,21 +33,23 @@ A further run of the same parties has invitations of its own, by the same organi
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from gossamer.errors import CallerError, SpecError, beginning, failing_as
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey, grouped
 from gossamer.keys.private_files import IdentityError
+from gossamer.mistakes import first_of
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.transports import kind_of
 from gossamer.strict_yaml import canonical, dump_texts, load_texts
@@ -73,6 +75,14 @@ class InvitationError(CallerError):
     """An invitation cannot be accepted."""
 
 
+def _key(found: Any) -> PublicKey:
+    with failing_as(InvitationError, "", of=IdentityError):
+        return found if isinstance(found, PublicKey) else PublicKey.parse(str(found))
+
+
+_Key = Annotated[PublicKey, BeforeValidator(_key)]
+
+
 @dataclass(frozen=True)
 class Member:
     """One party of a run.
@@ -91,9 +101,10 @@ class Member:
         Number of training examples the party has declared, which is public; None where it trains on none, as servers.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     name: str
     role: str
-    key: PublicKey
+    key: _Key
     unit: str | None = None
     examples: int | None = None
 
@@ -143,9 +154,9 @@ class Invitation:
     spec: str
     issued: datetime
     expires: datetime
-    organiser: PublicKey
+    organiser: _Key
     wheel_sha256: str | None = None
-    overview: PublicKey | None = None
+    overview: _Key | None = None
     written: bytes = field(default=b"", repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -185,6 +196,9 @@ class Invitation:
     def spec_sha256(self) -> str:
         """SHA-256 of the spec in UTF-8, in hexadecimal digits."""
         return hashlib.sha256(self.spec.encode()).hexdigest()
+
+
+_PARSER = TypeAdapter(Invitation)
 
 
 def check_name(name: str, whose: str = "a member") -> str:
@@ -331,7 +345,7 @@ def parse_signed(content: bytes, organisers: Collection[str] | None = None) -> I
         As `parse_invitation`, but for whose key it is for and when it expires.
     """
     document = _document(content)
-    signer = _key("organiser", document["organiser"])
+    signer = _key(document["organiser"])
     if organisers is not None and signer.fingerprint not in map(grouped, organisers):
         raise InvitationError(
             f"expected the organiser with fingerprint {' or '.join(organisers)}, found {signer.fingerprint}; "
@@ -391,7 +405,7 @@ def _document(content: bytes) -> dict[str, Any]:
         document = None
     if not isinstance(document, dict) or "format" not in document:
         raise InvitationError("expected an invitation in YAML, found something else; was it damaged on its way?")
-    found = _text("format", document["format"])
+    found = str(document["format"])
     if not re.fullmatch("[1-9][0-9]{0,5}", found) or int(found) > FORMAT:
         raise InvitationError(
             f"it is of format {found[:80]}, and this version of gossamer reads format {FORMAT}; update gossamer"
@@ -403,64 +417,18 @@ def _document(content: bytes) -> dict[str, Any]:
 
 
 def _invitation(document: Mapping[str, Any], content: bytes) -> Invitation:
-    found = {key: value for key, value in _values(document).items() if key not in ("format", "signature")}
-    digest, invitation = found.pop("spec_sha256"), Invitation(**found, written=content)
-    if invitation.spec_sha256 != digest:
+    found = {key: value for key, value in document.items() if key not in ("format", "signature", "spec_sha256")}
+    try:
+        invitation = _PARSER.validate_python({**found, "written": content})
+    except ValidationError as error:
+        raise InvitationError(f"{first_of(error)}; the organiser signed no invitation, so ask for one") from None
+    if invitation.spec_sha256 != document["spec_sha256"]:
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")
     return invitation
 
 
-def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
-    usual: _Kind = _text
-    return {key: _KINDS.get(key, usual)(key, value) for key, value in entry.items()}
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvitationError(f"expected {key} to be a text")
-    return value
-
-
-def _members(key: str, value: Any) -> tuple[Member, ...]:
-    if not isinstance(value, list):
-        raise InvitationError("expected a list of members")
-    if not all(isinstance(one, dict) and {*_MEMBER} <= set(one) <= {*_MEMBER, *_OF_SOME} for one in value):
-        raise InvitationError("expected each member to have name, role and key, and an agent a unit")
-    return tuple(Member(**_values(entry)) for entry in value)
-
-
-def _number(key: str, value: Any) -> int:
-    _check(_text(key, value), "[1-9][0-9]{0,12}", "a member's examples to be a number from 1")
-    return int(value)
-
-
-def _time(key: str, value: Any) -> datetime:
-    try:
-        time = datetime.fromisoformat(_text(key, value))
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise InvitationError(f"expected {key} to be a time such as 2026-03-01T12:00:00+00:00")
-    return time
-
-
-def _key(key: str, value: Any) -> PublicKey:
-    with failing_as(InvitationError, "", of=IdentityError):
-        return PublicKey.parse(_text(key, value))
-
-
-_Kind = Callable[[str, Any], Any]
-_KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("issued", "expires"), _time),
-    **dict.fromkeys(("key", "organiser", "overview"), _key),
-    "members": _members,
-    "examples": _number,
-}
-"""What is more than a text, by its key."""
-
-
 def _signature(document: Mapping[str, Any]) -> bytes:
     try:
-        return base64.b64decode(_text("signature", document["signature"]), validate=True)
-    except (binascii.Error, ValueError):
+        return base64.b64decode(document["signature"], validate=True)
+    except (TypeError, ValueError):  # binascii's error is one
         return b""
