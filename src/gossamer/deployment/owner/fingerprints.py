@@ -32,7 +32,7 @@ from gossamer.files import read_file
 from gossamer.runtimes.storage.contents import Content
 
 KEY_BYTES = 32
-_PIECE = 1 << 20
+_ANY = "surrogateescape"  # bytes that are not UTF-8, as of an older encoding, stay what they are
 _HASH_BYTES = 16  # 2^64 examples before two of them are likely to share one
 
 
@@ -106,25 +106,14 @@ def _pictures(path: Path) -> Iterator[bytes]:
 
 def _csv(path: Path) -> Iterator[bytes]:
     """Rows below the header, if there is one; which column is the target, and what separates cells, a spec says."""
-    encoding = "utf-8-sig" if _is_utf8(path) else "latin-1"  # any bytes are letters of the latter
-    with opened(path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
+    with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", _ANY, newline="") as text:
         rows = (row for row in csv.reader(text) if row)
         try:
             first = next(rows, [])
             for row in rows if _are_names(first) else chain([first], rows):
-                yield "\0".join(map(_cell, row)).encode()
+                yield "\0".join(map(_cell, row)).encode(errors=_ANY)
         except csv.Error as error:
             raise DataError(f"{path}: expected rows with commas ({error})") from error
-
-
-def _is_utf8(path: Path) -> bool:
-    with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
-        try:
-            while text.read(_PIECE):
-                pass
-        except UnicodeDecodeError:
-            return False
-    return True
 
 
 def _are_names(row: list[str]) -> bool:
