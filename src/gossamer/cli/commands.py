@@ -164,7 +164,7 @@ class CommandParser(argparse.ArgumentParser):
                     parser.fill(below=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"formatter_class": HelpFormatter, **kwargs})
+        super().__init__(*args, **kwargs)
         self._needed: argparse._ArgumentGroup | None = None
         self.register("type", int, KINDS["int"])
         self.register("type", float, KINDS["float"])
@@ -203,15 +203,6 @@ class CommandParser(argparse.ArgumentParser):
             nearest = _nearest(rest[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(rest)}{nearest}")
         return found, rest
-
-
-class HelpFormatter(argparse.HelpFormatter):
-    """Help in which an option with several names has its value once."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if len(action.option_strings) < 2 or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        return f"{', '.join(action.option_strings)} {_value_of(action)}"
 
 
 def _value_of(action: argparse.Action) -> str:

@@ -204,8 +204,7 @@ def spent(row: Row) -> str:
     return "" if spent is None else f"; epsilon spent {rounded_up(spent)}"
 
 
-_BELOW = "what all of these guarantees assume, which stands below them"
-_COMMON = "All of these guarantees assume:"
+_ABOVE = "what the first guarantee assumes as well"
 _ROWS = 16
 """How many lines a report has on nodes."""
 
@@ -213,16 +212,11 @@ _ROWS = 16
 def guarantees(guarantee: Guarantee, by_observer: Mapping[str, Guarantee]) -> str:
     """State what is proved, and what is against observers against whom something else is.
 
-    What all of them assume is said once, below them.
+    What the first one assumes is said once.
     """
     others = {one.observer: one for one in by_observer.values() if one.observer != guarantee.observer}
-    every = [guarantee, *others.values()]
-    assumed = [proved.assumptions for one in every if (proved := one.would_be or one).assumptions]
-    common = [line for line in assumed[0] if all(line in lines for lines in assumed)] if len(assumed) > 1 else []
-    first, *rest = [_elsewhere(one, common) for one in every]
-    texts = [str(first), *(other.beside for other in rest)]
-    if common:
-        texts.append("\n".join([_COMMON, *(f"  - {line}" for line in common)]))
+    stated = (guarantee.would_be or guarantee).assumptions
+    texts = [str(guarantee), *(_elsewhere(one, stated).beside for one in others.values())]
     return "\n".join(wrapped(text) for text in texts)
 
 
@@ -231,7 +225,7 @@ def _elsewhere(guarantee: Guarantee, lines: Sequence[str]) -> Guarantee:
     if guarantee.would_be is not None:
         return replace(guarantee, would_be=_elsewhere(guarantee.would_be, lines))
     own = [line for line in guarantee.assumptions if line not in lines]
-    return replace(guarantee, assumptions=(*own, _BELOW)) if len(own) < len(guarantee.assumptions) else guarantee
+    return replace(guarantee, assumptions=(*own, _ABOVE)) if len(own) < len(guarantee.assumptions) else guarantee
 
 
 def epsilon(value: float | None) -> str:
