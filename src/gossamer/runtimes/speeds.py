@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from gossamer.errors import DataError, SpecError
 from gossamer.files import read_rows
@@ -51,31 +51,6 @@ class SomeSlow(Section):
         return lambda node, number: self.factor if node >= nodes - slow else 1.0
 
 
-class SlowNode(Section):
-    """``node`` (a number) is ``factor`` times slower."""
-
-    node: NonNegativeInt
-    factor: PositiveFloat
-
-
-class ByNode(Section):
-    """The nodes of the list ``slow`` are always slower, each by a factor of its own."""
-
-    name: Literal["by_node"] = "by_node"
-    slow: tuple[SlowNode, ...] = Field(min_length=1)
-
-    def _problems(self) -> Iterator[str]:
-        numbers = [one.node for one in self.slow]
-        if twice := [number for number in numbers if numbers.count(number) > 1]:
-            yield f"each node has one factor, found node {twice[0]} twice"
-
-    def factors(self, nodes: int, seed: int) -> Slowdown:
-        found = {one.node: one.factor for one in self.slow}
-        if max(found) >= nodes:
-            raise SpecError(f"speeds.scenario.slow: a node is a number below {nodes}, found {max(found)}")
-        return lambda node, number: found.get(node, 1.0)
-
-
 class RandomSlow(Section):
     """In each iteration a random node is ``factor`` times slower (A(DP)2SGD, Fig. 2)."""
 
@@ -96,9 +71,7 @@ class Even(Section):
         return lambda node, number: 1.0
 
 
-Scenario = Annotated[
-    Annotated[OneSlow | SomeSlow | ByNode | RandomSlow | Even, Field(discriminator="name")], bare("name")
-]
+Scenario = Annotated[Annotated[OneSlow | SomeSlow | RandomSlow | Even, Field(discriminator="name")], bare("name")]
 
 
 class SpeedSettings(Composite):
@@ -113,7 +86,7 @@ class SpeedSettings(Composite):
     path : Path, optional
         Lines ``node,seconds`` (node a number from 0). A node's lines are its update times in order, from the top
         again when they are used up.
-    scenario : OneSlow, SomeSlow, ByNode, RandomSlow or Even
+    scenario : OneSlow, SomeSlow, RandomSlow or Even
         Multiplies these times; with ``cyclic`` only ``even`` is possible.
     stagger : float
         Nodes start at random within this share of ``seconds``. Equal nodes that start together stay in step for ever,

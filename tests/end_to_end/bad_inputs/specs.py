@@ -188,20 +188,10 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "a slow node that is not there",
-        "speeds: {scenario: {name: by_node, slow: [{node: 3, factor: 2}]}}",
-        "speeds.scenario.slow: a node is a number below 3, found 3",
+        "speeds: {scenario: {name: one_slow, node: 3}}",
+        "speeds.scenario.node is a number from 0 to 2, found 3",
     ),
-    (
-        "a slow node twice",
-        "speeds: {scenario: {name: by_node, slow: [{node: 1, factor: 2}, {node: 1, factor: 3}]}}",
-        "each node has one factor, found node 1 twice",
-    ),
-    (
-        "a factor below zero",
-        "speeds: {scenario: {name: by_node, slow: [{node: 1, factor: -2}]}}",
-        "input should be greater than 0",
-    ),
-    ("no slow nodes", "speeds: {scenario: {name: by_node, slow: []}}", "expected 1 or more of them, found 0"),
+    ("a factor below zero", "speeds: {scenario: {name: one_slow, factor: -2}}", "input should be greater than 0"),
     ("no trace of speeds", "speeds: {name: file, path: nowhere.csv}", "nowhere.csv"),
     (
         "sizes that do not fit",

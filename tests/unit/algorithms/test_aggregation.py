@@ -148,7 +148,7 @@ def test_a_drift_ruins_a_plain_run_and_not_a_robust_one() -> None:
     "others",
     [
         {"faults": {"absences": [{"node": 3, "start": 0.0}]}},
-        {"speeds": {"scenario": {"name": "by_node", "slow": [{"node": 3, "factor": 30}]}}, "stop": {"updates": 200}},
+        {"speeds": {"scenario": {"name": "one_slow", "node": 3, "factor": 30}}, "stop": {"updates": 200}},
     ],
 )
 def test_a_client_that_is_silent_or_slow_holds_up_no_buffer(others: dict[str, Any]) -> None:

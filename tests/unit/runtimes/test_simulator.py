@@ -210,14 +210,6 @@ def test_one_slow() -> None:
     assert [speeds.seconds(node, 5) for node in range(3)] == [2, 20, 2]
 
 
-def test_by_node() -> None:
-    slow = {"name": "by_node", "slow": [{"node": 2, "factor": 5}, {"node": 0, "factor": 0.5}]}
-    speeds = Speeds(SpeedSettings.model_validate({"seconds": 2, "scenario": slow}), 4, 0)
-    assert [speeds.seconds(node, 7) for node in range(4)] == [1, 2, 10, 2]
-    with pytest.raises(SpecError, match=r"speeds.scenario.slow: a node is a number below 2, found 2"):
-        Speeds(SpeedSettings.model_validate({"scenario": slow}), 2, 0)
-
-
 def test_some_slow() -> None:
     speeds = Speeds(SpeedSettings.model_validate({"scenario": {"name": "some_slow", "share": 0.3}}), 7, 0)
     assert [speeds.seconds(node, 5) for node in range(7)] == [1, 1, 1, 1, 1, 10, 10]  # 2.1 of 7
