@@ -501,8 +501,7 @@ class Peers:
                     peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
                 if finished and printable(finished) != peer.finished:
                     self._news((peer.name, "finished"), f"{peer.name} makes no more updates: {finished}", now)
-                peer.finished, peer.knows = printable(finished), knows
-                self._note_version(peer, printable(version), now)
+                peer.finished, peer.knows, peer.version = printable(finished), knows, printable(version)
             case _:
                 if isinstance(content, MessageFrame | ChunkFrame):
                     peer.standing.believe()
@@ -535,18 +534,6 @@ class Peers:
         self._log((peer.name, reason), f"dropped from {peer.name}, {reason}: {line}", now)
 
     # Who is there
-
-    def _note_version(self, peer: Peer, version: str, now: float) -> None:
-        """Say in the log which version a peer runs, once it is known, and when it is another: not all the time."""
-        if version == peer.version:
-            return
-        peer.version = version
-        line = f"{peer.name} runs gossamer {version}"
-        if version == __version__:
-            self._news((peer.name, "version"), line, now)
-        else:
-            another = f"{line}, and this node {__version__}; parties of a run need one version"
-            self._log((peer.name, "version"), another, now)
 
     def _tell_state(self, peer: Peer, now: float) -> None:
         """Say in the log that a peer is in another state than was said, at most once in a while."""

@@ -626,23 +626,12 @@ def test_a_copy_that_ends_leaves_its_place_to_the_node_whose_copy_it_was() -> No
     assert pair.state("a", "b") == pair.state("b", "a") == "up"
 
 
-def test_versions_of_parties_are_told_once_and_again_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_of_parties_are_known() -> None:
     pair = joined()
     pair.wait(30.0)
-    same = f"a runs gossamer {__version__}"
-    assert pair.lines["b"].count(same) == 1
     assert pair.peers["b"].states(pair.now)["a"].version == __version__
     pair.carry("a", seal(pair, encode_content(Heartbeat(31.0, version="0.0.9\n"))))
-    (line,) = (line for line in pair.lines["b"] if "0.0.9" in line)
-    assert line.startswith("a runs gossamer 0.0.9")
-    assert line.endswith(f"and this node {__version__}; parties of a run need one version")
-
-
-def test_who_gives_another_version_all_the_time_fills_no_log() -> None:
-    pair = joined()
-    for number in range(1000):
-        pair.carry("a", seal(pair, encode_content(Heartbeat(31.0, version=(__version__, "0.0.9")[number % 2]))))
-    assert len([line for line in pair.lines["b"] if "runs gossamer" in line]) <= 2
+    assert pair.peers["b"].states(pair.now)["a"].version == "0.0.9?"
 
 
 def test_frames_of_unknown_sessions_are_answered_once_in_a_while() -> None:
