@@ -24,6 +24,7 @@ from pydantic import (
 
 from gossamer.arrays import IndexArray
 from gossamer.errors import SpecError, TopologyError
+from gossamer.mistakes import first_of
 from gossamer.section import Kind, bare
 from gossamer.topology import directed, kinds
 from gossamer.topology.directed import Directed, require_strongly_connected
@@ -102,10 +103,7 @@ def parse_topology(value: Topology | str | dict[str, Any]) -> Topology:
     try:
         return _ADAPTER.validate_python(value)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ") for problem in error.errors()
-        )
-        raise SpecError(f"topology {value!r} is not understood: {problems}") from None
+        raise SpecError(f"topology {value!r} is not understood: {first_of(error)}") from None
 
 
 def build_graph(

@@ -232,9 +232,9 @@ def test_topologies_are_fields_of_a_spec_and_come_back_from_its_plain_form():
     ("value", "message"),
     [
         ("circle", "topology 'circle' is not understood.*'ring'"),
-        ("erdos_renyi", "erdos_renyi.p: Field required"),
-        ({"name": "regular", "degree": 0}, "regular.degree: Input should be greater than or equal to 1"),
-        ({"name": "ring", "nodes": 3}, "ring.nodes: Extra inputs are not permitted"),
+        ("erdos_renyi", "erdos_renyi.p: field required"),
+        ({"name": "regular", "degree": 0}, "regular.degree: input should be greater than or equal to 1"),
+        ({"name": "ring", "nodes": 3}, "ring.nodes: extra inputs are not permitted"),
         ({"name": "small_world", "k": 3}, "multiple of 2"),
         ({"name": "erdos_renyi", "p": math.nan}, "erdos_renyi.p"),
     ],
