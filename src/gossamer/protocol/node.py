@@ -163,9 +163,9 @@ class Node(Kept):
 
     def kept(self) -> dict[str, Any]:
         """Return the fields of the state, with containers copied one level deep."""
-        state = self.state
-        kept: dict[str, Any] = state.__dict__.copy()
-        for name in _holding(type(state)):
+        kind: type = type(self.state)
+        kept: dict[str, Any] = self.state.__dict__.copy()
+        for name in _holding(kind):
             if isinstance(value := kept[name], _CONTAINERS):
                 kept[name] = value.copy()
         return kept
