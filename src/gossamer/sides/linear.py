@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, PairedGaussian
 from gossamer.privacy.observers.sensitivity import Draw
 from gossamer.privacy.observers.system import Book, Combination, NotLinear
-from gossamer.privacy.tasks import Gradient, LocalQuery, LocalUpdate
+from gossamer.privacy.tasks import UPDATES, Gradient, LocalQuery, LocalUpdate, Round
 from gossamer.protocol.effects import Release
 from gossamer.sides.machine import SideAnswer
 from gossamer.sides.pool import BlankSides
@@ -20,8 +20,8 @@ class LinearSides(BlankSides):
 
     Parameters
     ----------
-    plans : mapping of str to SidePlan
-        Plan of each party.
+    plan : Plan
+        Plan of the run.
     relation : NeighboringRelation
         Relation of data sets that are told apart with difficulty.
     l2 : float
@@ -32,12 +32,10 @@ class LinearSides(BlankSides):
         Book of the draws.
     """
 
-    def __init__(
-        self, plans: Mapping[str, Any], relation: NeighboringRelation, l2: float, rows: int, book: Book
-    ) -> None:
+    def __init__(self, plan: Any, relation: NeighboringRelation, l2: float, rows: int, book: Book) -> None:
         super().__init__()
         self.book = book
-        self._plans, self._relation, self._l2, self._rows = plans, relation, l2, rows
+        self._plan, self._relation, self._l2, self._rows = plan, relation, l2, rows
         self._streams: dict[str, list[Combination]] = {}
         self._releases: Counter[str] = Counter()
         self._shared: dict[tuple[str, str, int], Combination] = {}
@@ -47,8 +45,8 @@ class LinearSides(BlankSides):
         return node, super().admit(node, task)
 
     def amended(self, ticket: Any, task: Any) -> Any:
-        """Refuse rounds of local steps, as their answers are refused."""
-        return self._answer(ticket[0], task)
+        """Return what a round has become."""
+        return ticket[0], super().amended(ticket[1], task)
 
     def compute(self, tickets: Sequence[Any]) -> list[SideAnswer]:
         """Answers as combinations of noisy gradients."""
@@ -59,6 +57,8 @@ class LinearSides(BlankSides):
             case Gradient() if isinstance(law := task.query.mechanism, Gaussian) and not task.query.count_share:
                 gradient = self._noisy(node, task, law)
                 return gradient + task.model.values * self._l2 if self._l2 else gradient
+            case Round() if isinstance(law := task.query.mechanism, Gaussian) and UPDATES[task.update] and not self._l2:
+                return self._noisy(node, task, law)
             case LocalUpdate(query=LocalQuery()):
                 return self._drawn(task, 1.0, Draw(node, 2.0 * self._rows * task.query.reach, noisy=False))
             case Release():
@@ -71,24 +71,26 @@ class LinearSides(BlankSides):
     def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:
         return self.book.drawn(task.answer_size, task.dtype, scale, draw)
 
-    def _noisy(self, node: str, task: Gradient, law: Gaussian) -> Combination:
+    def _noisy(self, node: str, task: Gradient | Round, law: Gaussian) -> Combination:
         deviation = law.standard_deviation / (task.query.normaliser * task.query.unit)
         moved = self._rows * law.mu(self._relation)
         if not isinstance(law, PairedGaussian):
             return self._drawn(task, deviation, Draw(node, moved))
-        found: Combination = self._drawn(task, deviation, Draw(node, moved, noisy=False))
-        found = found + self._drawn(task, deviation * law.own, Draw(node, 0.0))
+        # A gradient that moves, moves a release as its node's own draw would.
+        found: Combination = self._drawn(task, deviation * law.own, Draw(node, moved / law.own))
         self._releases[node] += 1
-        for other in self._plans[node].partners:
+        for other in self._plan.sides[node].partners:
             key = (min(node, other), max(node, other), self._releases[node])
             if (shared := self._shared.pop(key, None)) is None:
-                shared = self._shared[key] = self._drawn(task, 1.0, Draw(node, 0.0, also=other))
+                shared = self._drawn(task, 1.0, Draw(node, 0.0, also=other))
+                if self._plan.releases[other] >= self._releases[node]:
+                    self._shared[key] = shared
             found = found + shared * (law.shared * deviation * (1 if node < other else -1))
         return found
 
     def _recorded(self, node: str, task: Release) -> Combination:
         """A server's state with the next noise of its stream, a weighted sum of all draws of the stream so far."""
-        law = self._plans[node].law
+        law = self._plan.sides[node].law
         past = self._streams.setdefault(node, [])
         past.append(self._drawn(task, 1.0, Draw(node, 0.0)))
         kernel = law.factorisation.noise_kernel * law.standard_deviation

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.reference import paired_slow
+from tests.reference import observers_slow, paired_slow
 
 import gossamer as gs
 from gossamer.algorithms.paired_noise import Split, least_disturbing
@@ -104,6 +104,30 @@ def test_no_observer_learns_more_than_is_planned(algorithm):
         ):
             for party, mu in system.against(f"everyone{observer}").items():
                 assert mu.most <= whole / part * (1 + 1e-6) or party in observer
+
+
+@pytest.mark.parametrize("absences", [[], [{"node": 2, "start": 3.0}]], ids=["all there", "one gone"])
+def test_draws_that_are_shared_over_blocks_of_time_agree_with_brute_force_to_1e_6(absences):
+    """Of gossip, whose nodes share draws at different times, from pseudo-inverses of all messages at once."""
+    prepared = prepare(
+        spec_of({"name": "gossip", "pair_noise": 2.0, "updates_per_node": 6}, faults={"absences": absences})
+    )
+    system = linear_system(prepared, plan_run(prepared))
+    assert len(system.blocks) >= 4
+    columns = [(draw.owner, draw.also) for draw in system.draws]
+    for observer, members in (
+        ("everyone", set()),
+        ("node:node-0", {"node-0"}),
+        ("coalition:node-1,node-3", {"node-1", "node-3"}),
+    ):
+        b = observers_slow.rows(system, system.seen_by(observer))
+        b[:, [bool({*known} & members) for known in columns]] = 0.0
+        found = system.against(observer)
+        for party in {*prepared.names} - members:
+            own = [number for number, draw in enumerate(system.draws) if draw.owner == party and draw.moved]
+            lengths = np.array([system.draws[number].moved for number in own])
+            expected = observers_slow.mu(b, own, lengths, iter([range(len(own))]))
+            assert found[party].most == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_guarantees_are_by_who_knows_draws(tmp_path, capsys):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.reference.observers_slow import mu
 from tests.reference.observers_slow import rows as rows_of
 
 import gossamer as gs
+from gossamer.algorithms.increasing.server import GlobalModel
 from gossamer.cli.main import main
 from gossamer.experiment.audits.observers import linear_system
 from gossamer.experiment.preparation.planning import plan_run
@@ -152,6 +154,48 @@ def test_coefficients_make_the_messages_of_the_run_itself(name):
         assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())
 
 
+ROUNDS = {
+    "dataset": "digits",
+    "algorithm": {"name": "increasing", "nodes": 4},
+    "privacy": {"noise_multiplier": 1.0},
+    "stop": {"updates": 40},
+}
+
+
+@pytest.mark.parametrize("speeds", [{}, {"scenario": {"name": "one_slow", "factor": 3.0}}], ids=["alike", "apart"])
+def test_rounds_of_clients_are_what_the_run_sends_and_agree_with_brute_force(speeds):
+    """Models of the server are the first one less the rounds in them; where clients are alike a client hears sums."""
+    prepared = prepare(gs.Experiment(**ROUNDS, speeds=speeds))
+    plan = plan_run(prepared)
+    system, steps = linear_system(prepared, plan), []
+    Run(prepared, plan, sources_of(prepared, plan), listeners=Listeners(watch=steps.append), simulated=True).go()
+    events = [step.event for step in steps]
+    released = np.array([one.released.values for one in events if isinstance(one, Completed)], np.float64)
+    scale = plan.mechanisms["node-0"].normal.standard_deviation
+    rows = rows_of(system, [(one.block, one.row) for one in system.seen])
+    sent = [
+        (type(one.message), vector) for one in events if isinstance(one, Received) for vector in vectors_in(one.message)
+    ]
+    assert len(sent) == len(rows) > 40
+    for (kind, vector), row in zip(sent, rows, strict=True):
+        expected = prepared.initial.values * (kind is GlobalModel) + row / scale @ released
+        assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())
+    owners = [draw.owner for draw in system.draws]
+    for observer, members in (("node:server", set()), ("node:node-0", {"node-0"}), ("link:server,node-1", set())):
+        known = rows_of(system, system.seen_by(observer))
+        known[:, [owner in members for owner in owners]] = 0.0
+        found = system.against(observer)
+        for party in {*prepared.names} - members:
+            own = [number for number, owner in enumerate(owners) if owner == party]
+            lengths = np.array([system.draws[number].moved for number in own])
+            assert found[party].most == pytest.approx(
+                mu(known, own, lengths, iter([range(len(own))])), rel=1e-6, abs=1e-6
+            )
+    if not speeds:
+        rounds = len(owners) / 4
+        assert system.against("node:node-0")["node-1"].most == pytest.approx((rounds / 3) ** 0.5)
+
+
 @pytest.mark.parametrize("temporal", ["independent", "random_walk", "sqrt_toeplitz"])
 def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
     """|C 1| D / s, which is sqrt(T (T+1) (2T+1) / 6) D / s for independent noise: `correlated_noise`."""
@@ -194,8 +238,13 @@ def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
         ({"optimizer": "adam"}, "product of two vectors"),
         ({"name": "fedbuff", "topology": None, "updates_per_node": None}, "gradients of a fixed clip"),
         (
-            {"name": "increasing", "topology": None, "batch_size": None, "updates_per_node": None},
+            {**dict.fromkeys(("topology", "batch_size", "updates_per_node")), "name": "increasing"}
+            | {"round_update": "sequential"},
             "gradients of a fixed clip have Gaussian noise, found Round of node-",
+        ),
+        (
+            {"name": "allreduce", "topology": None},
+            "expected whole vectors, found a part of one",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import shortest_path
 
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
@@ -60,12 +60,13 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
     if prepared.experiment.faults.hostile is not None:
         raise NotLinear("expected nodes that send what they have, found faults.hostile")
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
-    apart = prepared.cast.trust or prepared.experiment.terms.paired  # noise and gradients, so there are no blocks
-    book = Book(2**62 if apart else len(context.names))
+    shared = len(prepared.graph.edges) if prepared.experiment.terms.paired else 0
+    # Where noise and gradients are apart, there are no blocks.
+    book = Book(2**62 if prepared.cast.trust else len(context.names) + shared)
     start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0), book)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
     spec = prepared.experiment
-    sides = LinearSides(plan.sides, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book)
+    sides = LinearSides(plan, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book)
     seen: list[Seen] = []
 
     def watch(step: TraceStep) -> None:
@@ -184,12 +185,8 @@ class NetworkPrivacy:
 def _hops(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[str]]) -> dict[str, dict[str, int]]:
     """Count links between each node and the nearest one of each observer that has some."""
     places = {name: place for place, name in enumerate(nodes)}
-    links = [(places[name], places[other]) for name in nodes for other in prepared.contacts(name)]
-    ends = np.array([*links, *((other, one) for one, other in links)], np.int64).reshape(-1, 2).T
-    graph = coo_array((np.ones(ends.shape[1]), ends), (len(nodes), len(nodes))).tocsr()
-    found = {}
-    for observer, names in members.items():
-        if names:
-            away = dijkstra(graph, unweighted=True, indices=[places[name] for name in names], min_only=True)
-            found[observer] = {name: int(hops) for name, hops in zip(nodes, away, strict=True) if hops < math.inf}
-    return found
+    links = np.array([(places[name], places[other]) for name in nodes for other in prepared.contacts(name)], np.int64)
+    graph = coo_array((np.ones(len(links)), links.reshape(-1, 2).T), (len(nodes), len(nodes))).tocsr()
+    away = shortest_path(graph, directed=False, unweighted=True)
+    near = {one: away[[places[name] for name in names]].min(axis=0) for one, names in members.items() if names}
+    return {one: {name: int(hops) for name, hops in zip(nodes, of) if hops < math.inf} for one, of in near.items()}

@@ -106,31 +106,30 @@ def _fill(
     parties: Sequence[tuple[FloatArray, npt.NDArray[np.int64], Sequence[int]]],
     low: int,
     high: int,
-) -> None:
-    """Fill in pairs of draws of the blocks from ``low`` to before ``high``; a party has P, draws, and those before."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Fill in pairs of draws of the blocks from ``low`` to before ``high``; a party has P, draws, and those before.
+
+    Returned are Phi of all of them; of those after each draw, times that draw; and N of each, times Phi of those before
+    it: [unknown after, before], [unknown after, draws] and [draws, unknown before].
+    """
     if high - low == 1:
-        known = steps[low].known[:, len(steps[low].old) :]
+        step = steps[low]
+        known = step.known[:, len(step.old) :]
         for part, numbers, until in parties:
             at = numbers[until[low] : until[high]] - firsts[low]
             part[until[low] : until[high], until[low] : until[high]] = known[at[:, None], at]
-        return
+        return step.old.T, step.new.T, step.known[:, : len(step.old)]
     middle = (low + high) // 2
-    _fill(steps, firsts, parties, low, middle)
-    _fill(steps, firsts, parties, middle, high)
-    before, way = [steps[middle - 1].new.T], steps[middle - 1].old.T
-    for step in reversed(steps[low : middle - 1]):
-        before.append(way @ step.new.T)
-        way = way @ step.old.T
-    after, way = [steps[middle].known[:, : len(steps[middle].old)]], steps[middle].old.T
-    for step in steps[middle + 1 : high]:
-        after.append(step.known[:, : len(step.old)] @ way)
-        way = step.old.T @ way
-    left, right = np.hstack(before[::-1]), np.vstack(after)
+    early, left, first_half = _fill(steps, firsts, parties, low, middle)
+    late, second_half, right = _fill(steps, firsts, parties, middle, high)
     for part, numbers, until in parties:
         first, cut, last = until[low], until[middle], until[high]
         if first < cut < last:
             both = right[numbers[cut:last] - firsts[middle]] @ left[:, numbers[first:cut] - firsts[low]]
             part[cut:last, first:cut], part[first:cut, cut:last] = both, both.T
+    if high - low == len(steps):
+        return early, left, right  # which nobody needs
+    return late @ early, np.hstack([late @ left, second_half]), np.vstack([first_half, right @ early])
 
 
 def _steps(
