@@ -60,10 +60,8 @@ class FolderLock:
         except OSError:  # as on Windows, where folders cannot be opened
             return
         if not _locked(descriptor):
-            process = _holder(descriptor)
             os.close(descriptor)
-            who = "" if process is None else f" (process {process})"
-            raise UnderWay(f"{self._path}: a run is still under way there{who}; wait for it, or end it")
+            raise UnderWay(f"{self._path}: a run is still under way there; wait for it, or end it")
         _HELD.add(descriptor)
         self._descriptor = descriptor
 
@@ -102,19 +100,6 @@ def _locked(descriptor: int) -> bool:
     except (ImportError, OSError):
         pass
     return True
-
-
-def _holder(descriptor: int) -> int | None:
-    """The process of this machine that has the lock, where the system says so."""
-    found = os.fstat(descriptor)
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except (OSError, ValueError):
-        return None
-    locks = (line.split() for line in lines)  # such as "1: FLOCK ADVISORY WRITE 812 fe:00:2181 0 EOF"
-    numbers = (int(words[4]) for words in locks if words[1:2] == ["FLOCK"] and words[5:6] == [place])
-    return next((number for number in numbers if number > 0), None)
 
 
 def _let_go() -> None:
@@ -282,14 +267,6 @@ MOST_TEXT = 1 << 22
 MOST_RECORDS = 1 << 30
 """Bytes of a file that a run writes, such as its metrics."""
 
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
 
 @contextmanager
 def open_file(path: str | Path, most: int = MOST_TEXT) -> Iterator[BinaryIO]:
@@ -413,7 +390,7 @@ def in_bytes(size: float) -> str:
 
 def wrong_kind(mode: int) -> str:
     """Return what is wrong with something that is no file, by its mode."""
-    return f"it is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, expected a file"
+    return f"it is {'a folder' if stat.S_ISDIR(mode) else 'a pipe, a socket or a device'}, expected a file"
 
 
 def _too_large(size: int, most: int) -> str:

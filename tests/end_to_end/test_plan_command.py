@@ -161,7 +161,7 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
     [
         ({**L2_LAPLACE, "--noise": None}, "needs --noise l2_laplace or --noise gaussian"),
         ({**L2_LAPLACE, "--size": None, "--staleness": None}, "plan mapa needs --staleness, --size"),
-        ({**L2_LAPLACE, "--batch-size": "9" * 400}, "--batch-size must be a whole number >= 1 and <= 10^15, found 999"),
+        ({**L2_LAPLACE, "--batch-size": "9" * 400}, "--batch-size must be a whole number >= 1 and <= 1e+15, found 999"),
         ({**L2_LAPLACE, "--epsilon": "0"}, "--epsilon must be a finite number > 0, found 0"),
         ({**L2_LAPLACE, "--epsilon": "-1"}, "--epsilon must be a finite number > 0, found -1"),
         ({**L2_LAPLACE, "--epsilon": "nan"}, "--epsilon must be a finite number > 0, found nan"),
@@ -169,12 +169,12 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
         ({**L2_LAPLACE, "--kappa": "1"}, "--kappa must be a finite number > 0 and < 1, found 1"),
         ({**L2_LAPLACE, "--kappa": "0"}, "--kappa must be a finite number > 0 and < 1, found 0"),
         ({**L2_LAPLACE, "--reduction": "1.5"}, "--reduction must be a finite number > 0 and < 1, found 1.5"),
-        ({**L2_LAPLACE, "--stages": "0"}, "--stages must be a whole number >= 1 and <= 10^15, found 0"),
+        ({**L2_LAPLACE, "--stages": "0"}, "--stages must be a whole number >= 1 and <= 1e+15, found 0"),
         ({**L2_LAPLACE, "--stages": "99"}, "would take more than 2^63 - 1 updates; plan at most"),
-        ({**L2_LAPLACE, "--staleness": "-1"}, "--staleness must be a whole number >= 0 and <= 10^15, found -1"),
+        ({**L2_LAPLACE, "--staleness": "-1"}, "--staleness must be a whole number >= 0 and <= 1e+15, found -1"),
         ({**L2_LAPLACE, "--gradient-sd": "inf"}, "--gradient-sd must be a finite number > 0, found inf"),
         ({**L2_LAPLACE, "--clip": "0"}, "--clip must be a finite number > 0, found 0"),
-        ({**L2_LAPLACE, "--nodes": "0"}, "--nodes must be a whole number >= 1 and <= 10^15, found 0"),
+        ({**L2_LAPLACE, "--nodes": "0"}, "--nodes must be a whole number >= 1 and <= 1e+15, found 0"),
         ({**L2_LAPLACE, "--clip": "1e-200"}, "finite clip above"),
         (
             {**L2_LAPLACE, "--noise-multiplier": "1", "--budget": "2"},
@@ -184,7 +184,7 @@ def test_people_get_a_table_and_a_line_on_privacy(capsys: pytest.CaptureFixture[
         ({**GAUSSIAN, "--noise-multiplier": None}, "needs either --noise-multiplier, or --budget, --delta and"),
         (
             {**GAUSSIAN, "--noise-multiplier": "0"},
-            "--noise-multiplier must be a finite number >= 0.01 and <= 10^6, found 0",
+            "--noise-multiplier must be a finite number >= 0.01 and <= 1e+06, found 0",
         ),
         ({**GAUSSIAN, "--delta": "1e-5"}, "--delta needs --dataset-size as well"),
         ({**GAUSSIAN, "--dataset-size": "100"}, "--dataset-size needs --delta as well"),

@@ -73,9 +73,9 @@ def test_it_is_called_a_claim(capsys: pytest.CaptureFixture[str], iterations: in
     ("changed", "expected"),
     [
         (["--rho", "1"], "--rho must be a finite number >= 0 and < 1, found 1"),
-        (["--nodes", "0"], "--nodes must be a whole number >= 1 and <= 10^6, found 0"),
-        (["--sigma", "nan"], "--sigma must be a finite number >= 0 and <= 10^12, found nan"),
-        (["--batch-size", "9" * 400], "--batch-size must be a whole number >= 1 and <= 10^15, found 999"),
+        (["--nodes", "0"], "--nodes must be a whole number >= 1 and <= 1e+06, found 0"),
+        (["--sigma", "nan"], "--sigma must be a finite number >= 0 and <= 1e+12, found nan"),
+        (["--batch-size", "9" * 400], "--batch-size must be a whole number >= 1 and <= 1e+15, found 999"),
     ],
 )
 def test_a_mistake_gets_one_line(capsys: pytest.CaptureFixture[str], changed: list[str], expected: str) -> None:

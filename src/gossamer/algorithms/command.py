@@ -33,8 +33,6 @@ class Option:
         Word that stands for its value.
     gt, ge, lt, le : float, optional
         Numbers that it is above, at least, below and at most. All are finite.
-    why : str
-        Reason for the bounds, in an error.
     also : tuple of str
         Other flags of it.
     asked : str, optional
@@ -47,7 +45,6 @@ class Option:
     ge: float | None = None
     lt: float | None = None
     le: float | None = None
-    why: str = ""
     also: tuple[str, ...] = ()
     asked: str | None = None
 
@@ -59,15 +56,8 @@ class Option:
         bounds = [(sign, bound) for sign, bound in zip(_SIGNS, (self.gt, self.ge, self.lt, most)) if bound is not None]
         if -math.inf < number < math.inf and all(inside(number, bound) for (_, inside), bound in bounds):
             return None
-        said = " and ".join(f"{sign} {_figure(bound)}" for (sign, _), bound in bounds)
-        return f"a {'whole' if whole else 'finite'} number {said}{self.why}, found {value!r:.30}"
-
-
-def _figure(number: float) -> str:
-    """A bound as people write it, such as 10^6."""
-    if number >= 10**6 and number == 10 ** (power := round(math.log10(number))):
-        return f"10^{power}"
-    return f"{number:g}"
+        said = " and ".join(f"{sign} {bound:g}" for (sign, _), bound in bounds)
+        return f"a {'whole' if whole else 'finite'} number {said}, found {value!r:.30}"
 
 
 def numbers(kind: type) -> dict[str, tuple[Option, bool]]:

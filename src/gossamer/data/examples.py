@@ -43,6 +43,12 @@ class Split:
         """Whether the features are held in CSR form."""
         return bool(sp.issparse(self.features))
 
+    @property
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """All that it is held in."""
+        held: Any = self.features
+        return [*((held.data, held.indices, held.indptr) if self.sparse else (held,)), self.targets]
+
 
 Labels = npt.NDArray[Any]
 """[n] of float64 or str."""

@@ -21,7 +21,7 @@ from gossamer.data.columns import Column, NoTargetRange, TargetRange, TargetSett
 from gossamer.data.datasets import Dataset, dataset_of
 from gossamer.data.examples import Features, Labelled, Labels, Owners, Places, as_float32, require_finite, with_entries
 from gossamer.data.settings import IN_MEMORY, DatasetSettings
-from gossamer.errors import DataError, RunWarning, SpecError, counted
+from gossamer.errors import DataError, RunWarning, SpecError, beginning, counted
 from gossamer.mistakes import place, said
 from gossamer.section import Section
 
@@ -176,12 +176,8 @@ class Data:
         if twice := [key for key in given if key in content and getattr(spec, key) != given[key]]:
             raise SpecError(f"dataset.{twice[0]} of the spec is not what data= says; leave one of them out")
         named = {"target": _TARGET} if self.feature_names else {}
-        try:
-            return DatasetSettings.model_validate({**content, **given, **named, "name": IN_MEMORY})
-        except ValidationError as error:
-            one = error.errors()[0]
-            where = ".".join(["dataset", *(str(part) for part in place(one) if "[" not in str(part))])
-            raise SpecError(f"{where}: {said(one)}") from None
+        with beginning("dataset", SpecError):
+            return DatasetSettings(**{**content, **given, **named, "name": IN_MEMORY})
 
     def dataset(self, settings: DatasetSettings) -> Dataset:
         """The data set that ``settings`` make of these examples.
@@ -462,7 +458,7 @@ class _Said(Section):
     @classmethod
     def _differ(cls, names: Sequence[int | str] | None) -> Sequence[int | str] | None:
         if names is not None and len(set(names)) < len(names):
-            raise ValueError(f"{len(names) - len(set(names))} twice")
+            raise ValueError(f"expected none twice, found {len(names) - len(set(names))} so")
         return names
 
     @classmethod
@@ -470,27 +466,8 @@ class _Said(Section):
         try:
             return cls.model_validate({key: _plain(value) for key, value in given.items()})
         except ValidationError as error:
-            raise DataError(_refused(error.errors()[0])) from None
-
-
-_EXPECTED = {
-    "labels": ("a list of two or more whole numbers or texts, none twice", "; name every class once"),
-    "task": ("'classification' or 'regression'", ""),
-    "feature_names": ("a list of texts, none twice", "; give one for each feature, such as ['age', 'weight']"),
-}
-"""What is expected, and what to do; others say it themselves."""
-
-
-def _refused(problem: Any) -> str:
-    """One of the problems of a ``ValidationError``, without what is in arrays: those that are mixed up are private."""
-    key, found = str(place(problem)[0]), problem["input"]
-    if key not in _EXPECTED:
-        return f"{key}: {said(problem)}"
-    shown = repr(found[:40]) if key == "task" and isinstance(found, str) else type(found).__name__
-    if problem["type"] in ("value_error", "too_short"):
-        shown = str(problem["ctx"].get("error", problem["ctx"].get("actual_length")))
-    expected, remedy = _EXPECTED[key]
-    return f"{key}: expected {expected}, found {shown}{remedy}"
+            problem = error.errors()[0]  # in words without what was found: examples that are mixed up are private
+            raise DataError(f"{place(problem)[0]}: {said(problem)}") from None
 
 
 def _plain(values: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gossamer.data.columns import (
     CsvSettings,
@@ -19,9 +19,8 @@ from gossamer.data.columns import (
     feature_names,
     read_columns,
 )
-from gossamer.errors import SpecError
+from gossamer.errors import SpecError, beginning
 from gossamer.files import refusals
-from gossamer.mistakes import place, said
 from gossamer.section import Section
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -145,10 +144,6 @@ class SyntheticSettings(Section):
             )
 
 
-def _key(location: tuple[str | int, ...]) -> str:
-    return ".".join(str(part) for part in location if "[" not in str(part))
-
-
 class DatasetSettings(Section):
     """A data set by name, or the reader's own files.
 
@@ -262,12 +257,8 @@ class DatasetSettings(Section):
         """
         if not isinstance(self.columns, Path):
             return self
-        given = {**self.model_dump(), "columns": read_columns(self.columns)}
-        try:
-            return type(self).model_validate(given)
-        except ValidationError as error:
-            found = "; ".join(f"{_key(place(one))}: {said(one)}" for one in error.errors())
-            raise SpecError(f"{self.columns}: {found}") from None
+        with beginning(str(self.columns), SpecError):
+            return type(self)(**{**self.model_dump(), "columns": read_columns(self.columns)})
 
     @property
     def target_scale(self) -> TargetRange | None:

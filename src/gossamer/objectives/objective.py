@@ -341,12 +341,8 @@ def momentum_descent(trainings: Sequence[Training], count: int) -> Descent:
         If batches do not fit each other or the examples.
     """
     for (drawn, lengths), _, momentum, proximal in trainings:
-        if not 0 <= momentum < 1:
-            raise SpecError(f"momentum lies in [0, 1), found {momentum!r}")
-        if not 0 <= proximal < math.inf:
-            raise SpecError(f"a proximal term is a finite number of at least 0, found {proximal!r}")
-        if drawn.ndim != 1 or lengths.ndim != 1:
-            raise DataError(f"expected examples and lengths in rows, found {list(drawn.shape)}, {list(lengths.shape)}")
+        if not (0 <= momentum < 1 and 0 <= proximal < math.inf):
+            raise SpecError(f"expected momentum in [0, 1) and proximal in [0, inf), found {momentum}, {proximal}")
         if lengths.sum() != drawn.size:
             raise DataError(f"expected as many examples as batches are long, {lengths.sum()}, found {drawn.size}")
     numbers = [(each.rate, each.momentum, each.proximal) for each in trainings]
@@ -375,8 +371,9 @@ def _joined(arrays: Sequence[IndexArray], count: int | None = None) -> IndexArra
     """One array behind the other, with every number in 0..count-1."""
     try:
         found = np.concatenate((np.empty(0, np.int64), *arrays), dtype=np.int64, casting="same_kind")
-    except TypeError:
-        raise DataError(f"batches are whole numbers, found {np.result_type(*arrays)}") from None
+    except (TypeError, ValueError):
+        wrong = next(each for each in arrays if each.ndim != 1 or each.dtype.kind not in "iu")
+        raise DataError(f"expected whole numbers in a row, found {wrong.dtype} {list(wrong.shape)}") from None
     if count is not None:
         check_indices(found, count)
     return found
@@ -537,12 +534,9 @@ def checked(given: LocalRound, size: int, count: int) -> LocalRound:
     models, starts, examples, rates = arrays_of(given, size)
     steps = len(examples)
     if starts[0] != 0 or starts[-1] > steps or (starts[1:] < starts[:-1]).any():
-        raise _wrong_starts(starts, len(models), steps)
-    if steps and not (rates.min() > 0 and rates.max() < math.inf):
-        wrong = rates[~((rates > 0) & (rates < math.inf))]
-        raise SpecError(f"step sizes must be positive and finite, found {wrong[0]:g}")
-    if steps and not 0 <= examples.min() <= examples.max() < count:
-        raise DataError(f"a round's examples must be in 0..{count - 1}, found {examples.min()}..{examples.max()}")
+        raise DataError(f"starts of a round must rise from 0 to at most {steps}, found {starts.tolist()[:8]}")
+    _check_rates(rates)
+    check_indices(examples, count)
     return given._replace(models=models, starts=starts, examples=examples, rates=rates)
 
 
@@ -557,35 +551,16 @@ def arrays_of(
         As `checked`, for anything but the entries of arrays.
     """
     models, rates = np.ascontiguousarray(given.models, dtype), np.ascontiguousarray(given.rates, np.float64)
-    starts, examples = _indices("starts", given.starts), _indices("examples", given.examples)
-    steps = len(examples)
-    if not given.clip > 0:
-        raise SpecError(f"every clip must be a positive number, found {given.clip:g}")
-    if not 0 < given.unit < math.inf:
-        raise SpecError(f"a round's unit is a positive finite step size, found {given.unit:g}")
-    if models.ndim != 2 or models.shape[1] != size or not len(models):
-        raise DataError(f"a round needs models [segments, {size}], at least one, found {list(models.shape)}")
-    if len(starts) != len(models):
-        raise _wrong_starts(starts, len(models), steps)
-    if rates.shape != (steps,):
-        raise DataError(f"a round of {steps} examples needs as many step sizes, found {list(rates.shape)}")
+    starts, examples = _joined([given.starts]), _joined([given.examples])
+    if not (given.clip > 0 and 0 < given.unit < math.inf):
+        raise SpecError(f"expected a positive clip and a positive finite unit, found {given.clip:g}, {given.unit:g}")
+    if models.shape != (len(starts), size) or not len(models):
+        raise DataError(f"a round needs models [{len(starts)}, {size}], one a start, found {list(models.shape)}")
+    if rates.shape != examples.shape:
+        raise DataError(f"a round of {len(examples)} examples needs as many step sizes, found {list(rates.shape)}")
     if given.where.first >= size:
         raise DataError(f"coordinates of {size} numbers start below {size}, found {given.where}")
     return models, starts, examples, rates
-
-
-def _wrong_starts(starts: IndexArray, models: int, steps: int) -> DataError:
-    return DataError(
-        f"starts of {models} models in a round of {steps} steps must rise from 0 to at most {steps}, one a "
-        f"model, found {starts.tolist()[:8]}"
-    )
-
-
-def _indices(name: str, given: npt.ArrayLike) -> IndexArray:
-    array = np.asarray(given)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise DataError(f"a round's {name} are whole numbers in one row, found {list(array.shape)} of {array.dtype}")
-    return np.ascontiguousarray(array, np.int64)
 
 
 def _model(of: LocalRound, total: FloatArray, step: int, dtype: np.dtype[np.floating]) -> FloatArray:

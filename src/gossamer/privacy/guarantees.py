@@ -49,7 +49,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -169,8 +169,7 @@ class PrivacyProfile:
         deltas, factors = np.array(self.deltas), np.exp(self.losses)
         ahead = np.max(1 - deltas - factors * alarms, axis=-1)
         back = np.max((1 - deltas - alarms) / factors, axis=-1)
-        misses: FloatArray = np.maximum(np.maximum(ahead, back), 0.0)
-        return misses
+        return np.asarray(np.maximum(np.maximum(ahead, back), 0.0))
 
     @property
     def corners(self) -> tuple[FloatArray, FloatArray]:
@@ -245,10 +244,6 @@ class Claim:
     why: str
     parameters: Mapping[str, float] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The claim as plain data, for summaries."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class UtilityClaim:
@@ -273,10 +268,6 @@ class UtilityClaim:
     iterations: float
     valid: bool
     why: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """The claim as plain data, for summaries."""
-        return asdict(self)
 
 
 _NEIGHBORS = {

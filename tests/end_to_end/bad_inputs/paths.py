@@ -62,11 +62,11 @@ def called(make: Make, name: str) -> Make:
 
 
 ODD: tuple[tuple[str, Make, str], ...] = (
-    ("a pipe", pipe, "it is a pipe, expected a file"),
-    ("a socket", a_socket, "it is a socket, expected a file"),
+    ("a pipe", pipe, "it is a pipe, a socket or a device, expected a file"),
+    ("a socket", a_socket, "it is a pipe, a socket or a device, expected a file"),
     ("a folder", a_folder, "it is a folder, expected a file"),
-    ("/dev/zero", link_to("/dev/zero"), "it is a device, expected a file"),
-    ("/dev/random", link_to("/dev/random"), "it is a device, expected a file"),
+    ("/dev/zero", link_to("/dev/zero"), "it is a pipe, a socket or a device, expected a file"),
+    ("/dev/random", link_to("/dev/random"), "it is a pipe, a socket or a device, expected a file"),
     ("a circle of links", circle, "Too many levels of symbolic links"),
     ("a link to nothing", link_to("nowhere"), "No such file or directory"),
     ("a terabyte", huge, "it has 1 TiB, expected at most"),

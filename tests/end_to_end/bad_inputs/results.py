@@ -102,7 +102,7 @@ DAMAGED: tuple[tuple[str, str, Make, str], ...] = (
     ("no spec", MEMBERSHIP, _gone("spec.yaml"), "spec.yaml"),
     ("a spec that is cut off", MEMBERSHIP, _cut("spec.yaml", 30), "spec.yaml"),
     ("a spec of brackets", MEMBERSHIP, _written("spec.yaml", b"a: " + b"[" * 20_000), "it is nested too deeply"),
-    ("a spec that never ends", MEMBERSHIP, _linked("spec.yaml", "/dev/zero"), "it is a device, expected a file"),
+    ("a spec that never ends", MEMBERSHIP, _linked("spec.yaml", "/dev/zero"), "or a device, expected a file"),
     ("no model", MEMBERSHIP, _gone("model.safetensors"), "model.safetensors"),
     ("an empty model", MEMBERSHIP, _cut("model.safetensors", 0), "model.safetensors"),
     ("a model that is cut off", MEMBERSHIP, _cut("model.safetensors", 200), "model.safetensors"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -181,7 +182,7 @@ def test_a_run_without_updates_claims_nothing():
 
 def test_a_claim_is_plain_data():
     (claim,) = claims_of()
-    plain = json.loads(json.dumps(claim.as_dict(), allow_nan=False))
+    plain = json.loads(json.dumps(asdict(claim), allow_nan=False))
     assert set(plain) == {"theorem", "epsilon", "delta", "valid", "why", "parameters"}
 
 

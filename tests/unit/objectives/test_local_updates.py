@@ -400,7 +400,7 @@ WRONG = {
     "size": (DataError, {"models": np.ones((2, FEATURES))}, r"found \[2, 19\]"),
     "flat batch": (DataError, {"batches": [ONE, ONE[0]]}, r"batches \[steps, examples\], found one of \[1\]"),
     "batch of none": (DataError, {"batches": [ONE, ONE[:, :0]]}, "a batch needs at least 1 example"),
-    "real": (DataError, {"batches": [ONE, ONE * 1.0]}, "batches are whole numbers, found float64"),
+    "real": (DataError, {"batches": [ONE, ONE * 1.0]}, "expected whole numbers in a row, found float64"),
     "low": (DataError, {"batches": [ONE, ONE - 1]}, r"in 0\.\.11, found -1\.\.0"),
     "high": (DataError, {"batches": [ONE, ONE + 12]}, r"in 0\.\.11, found 0\.\.12"),
 }

@@ -48,7 +48,7 @@ from Wang et al., arXiv 1910.13659.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, NamedTuple
 
 from gossamer.algorithms.command import Answer, Bounded, Command, Doing, Option
@@ -419,7 +419,7 @@ def answer(options: Options, doing: Doing) -> Answer:
         for sigma in (of.sigma, 0.0)
     )
     needed = adp2sgd_iterations_needed(of.smoothness, of)
-    document = {**claim.as_dict(), "bound_without_noise": without.bound, "iterations_needed": needed, "proved": False}
+    document = {**asdict(claim), "bound_without_noise": without.bound, "iterations_needed": needed, "proved": False}
     rows = [
         ["", "with the noise", "without"],
         ["claimed bound of the mean squared gradient", f"{claim.bound:.5g}", f"{without.bound:.5g}"],

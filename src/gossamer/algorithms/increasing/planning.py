@@ -86,7 +86,7 @@ class RoundProblem(Bounded):
     initial_size: Annotated[int, Option("s_0, gradients in the first round", "S", ge=1, le=10**12)]
     dataset_size: Annotated[int, Option("examples of the client", "N", ge=1, le=10**12)]
     gradients: Annotated[int, Option("gradients in all rounds together", "K", ge=1)]
-    sigma: Annotated[float, Option(_SIGMA, "Z", ge=1.137, le=10**6, why=", as the main theorem needs")]
+    sigma: Annotated[float, Option(_SIGMA, "Z", ge=1.137, le=10**6)]
     epsilon: Annotated[float, Option("to be claimed", "E", gt=0)]
     power: Annotated[float, Option("p", "P", ge=0, le=4)] = 1.0
     r0: float | str | None = None

@@ -83,26 +83,16 @@ def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool, shar
     if asked == "simulator" or (asked is None and len(prepared.names) < LEAST):
         return False, ""
     if watched:
-        why: str | None = "every event is traced"
+        why = "every event is traced"
     elif sharded:
         why = "its nodes are on shards"
     elif sources.purpose != RUN or sources.machine is not Sources.machine or prepared.blank is not None:
         why = "it is audited"
+    elif (key := key_against(prepared, plan)) is not None:
+        why = f"of {key}"
     else:
-        key = key_against(prepared, plan)
-        why = None if key is None else f"of {key}{_said(prepared.experiment, key)}"
-    if why is None:
         return True, "engine: compiled, all nodes in one loop; compute.engine: simulator has every node in Python"
     return False, f"engine: simulator, because {why}, which the compiled loop does not take yet"
-
-
-def _said(experiment: Experiment, key: str) -> str:
-    """Value of a spec under a key, after a colon; nothing where that is no name or number."""
-    found: Any = experiment
-    for part in key.split("."):
-        found = getattr(found, part)
-    found = getattr(found, "name", getattr(found, "policy", found))
-    return f": {found}" if isinstance(found, str | float | int) else ""
 
 
 Record = Callable[[float, str, str, float], None]

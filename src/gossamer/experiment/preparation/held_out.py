@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -338,17 +338,13 @@ def released(
 def _seed(prepared: Prepared, rows: Mapping[str, ShardRows], model: Any, sources: Sources) -> int:
     """The seed of the noise: another one wherever anything that a histogram follows from is another."""
     test = prepared.dataset.test
-    arrays = test.features, test.targets, model, grouped(prepared), *(one.rows for one in rows.values())
+    arrays = *test.arrays, model, grouped(prepared), *(one.rows for one in rows.values())
     by: tuple[str, ...] = () if prepared.experiment.evaluation.by == "party" else ("together",)
     if (prevalence := prepared.experiment.dataset.prevalence) is not None:  # and so the grid
         by += (repr(prevalence),)
-    return derive(sources.noise, "held-out examples", *by, _law(prepared), digest_of(_parts(*arrays)).hex())
+    parts = digest_of(np.ascontiguousarray(one).tobytes() for one in arrays).hex()
+    return derive(sources.noise, "held-out examples", *by, _law(prepared), parts)
 
 
 def _law(prepared: Prepared) -> str:
     return json.dumps(_query(prepared).release(len(groups_of(prepared)) * SIZE).describe(), sort_keys=True)
-
-
-def _parts(features: Any, *arrays: Any) -> Iterable[bytes]:
-    dense = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
-    return (np.ascontiguousarray(one).tobytes() for one in (*dense, *arrays))

@@ -20,7 +20,7 @@ from gossamer.arrays import FloatArray, Floats, IntArray
 from gossamer.data.datasets import Dataset
 from gossamer.data.declaration import unit_norm as to_unit_norm
 from gossamer.data.examples import Features, Split
-from gossamer.errors import DataError, ModelError, RunWarning, SpecError, did_you_mean, listed
+from gossamer.errors import DataError, ModelError, RunWarning, SpecError, did_you_mean, failing_as, listed
 from gossamer.experiment.specs.spec import Experiment, ObjectiveSettings, PretrainedSettings
 from gossamer.files import MOST_RECORDS, read_file, real_path
 from gossamer.objectives.class_weights import shares_of, weights_of
@@ -147,8 +147,7 @@ def _smoothness(objective: Objective, sample: Split, start: FloatArray, seed: in
 
     def gradient(model: Floats) -> Floats:
         row = model[None].astype(objective.dtype)
-        mean: Floats = _gradients(objective, sample, row, everything)[0] / len(sample)
-        return mean
+        return np.asarray(_gradients(objective, sample, row, everything)[0] / len(sample))
 
     # About where rounding and curvature disturb a central difference equally.
     step = float(np.finfo(objective.dtype).eps) ** (1 / 3) * (1 + float(np.linalg.norm(start)))
@@ -438,13 +437,9 @@ def pretrained_file(settings: PretrainedSettings) -> tuple[bytes, PretrainedSett
     """
     if settings.path is None:
         raise SpecError(f"objective.pretrained: where is the file with SHA-256 {settings.sha256}? give its path")
-    try:
+    odd, remedy = (OSError, ValueError), "); give a safetensors file (a party: --pretrained FILE)"
+    with failing_as(SpecError, f"objective.pretrained: {settings.path} cannot be read (", remedy, odd):
         content = read_file(settings.path, MOST_RECORDS)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise _wrong(
-            settings.path, f"cannot be read ({reason}); give a safetensors file (a party: --pretrained FILE)"
-        ) from None
     found = hashlib.sha256(content).hexdigest()
     if settings.sha256 not in (None, found):
         raise _wrong(

@@ -13,8 +13,6 @@ from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from gossamer.algorithms.plan import Plan, Problem, Quotas, StopSettings, differing
 from gossamer.algorithms.table import registered_as
 from gossamer.errors import RunWarning, SpecError, counted
@@ -398,7 +396,7 @@ def forecast(prepared: Prepared, plan: Plan) -> Forecast:
     remarks = prepared.algorithm.figures.remarks(simulator.nodes)
     if status in (STALLED, INCOMPLETE):
         remarks = [in_words(found, status, simulator.elapsed, prepared.experiment.algorithm), *remarks]
-    examples = _bytes_of_examples(prepared)
+    examples = sum(array.nbytes for split in (prepared.dataset.train, prepared.dataset.test) for array in split.arrays)
     models = _COPIES * len(simulator.nodes) * prepared.objective.size * prepared.objective.dtype.itemsize
     return Forecast(
         simulator.elapsed,
@@ -423,13 +421,3 @@ def _program(prepared: Prepared) -> int:
     if isinstance(prepared.objective, LinearModel):
         return _PROGRAM
     return _WITH_TORCH + prepared.experiment.compute.memory_mib * 2**20
-
-
-def _bytes_of_examples(prepared: Prepared) -> int:
-    dataset = prepared.dataset
-    found = 0
-    for split in (dataset.train, dataset.test):
-        features = split.features
-        parts = [features] if isinstance(features, np.ndarray) else [features.data, features.indices, features.indptr]
-        found += sum(part.nbytes for part in [*parts, split.targets])
-    return found

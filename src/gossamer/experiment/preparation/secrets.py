@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from pydantic import BaseModel, Field, ValidationError
 
 from gossamer.algorithms.table import registered_as
@@ -253,9 +252,7 @@ def _parts(prepared: Prepared) -> Iterator[bytes | memoryview]:
 
 
 def _split(split: Split) -> Iterator[bytes | memoryview]:
-    features: Any = split.features
-    arrays = (features.data, features.indices, features.indptr) if sp.issparse(features) else (features,)
-    for array in (*arrays, split.targets):
+    for array in split.arrays:
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

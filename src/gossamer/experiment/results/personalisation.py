@@ -6,7 +6,7 @@ charged, and the guarantee of the run says nothing of it. A personal model is ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from gossamer.arrays import FloatArray, Floats, IndexArray
 from gossamer.data.examples import Split
 from gossamer.experiment.preparation.prepare import Prepared, public_seed
 from gossamer.experiment.specs.spec import PersonalisationSettings
-from gossamer.objectives.objective import Training
+from gossamer.objectives.objective import Training, slices
 from gossamer.protocol.node import Node
 from gossamer.randomness import stream
 from gossamer.sides.client import shuffled
@@ -78,7 +78,8 @@ def personalised(prepared: Prepared, nodes: Mapping[str, Node]) -> dict[str, Any
         return {}
     before: list[_Figures] = []
     after: list[_Figures] = []
-    for some in _calls(names, prepared.world.width):
+    for part in slices(len(names), prepared.world.width):  # all models would not fit into memory
+        some = names[part]
         models = _final_models(prepared, nodes, some)
         before.append(_scores(prepared, some, models))
         after.append(_scores(prepared, some, personal_models(prepared, settings, some, models)))
@@ -88,11 +89,6 @@ def personalised(prepared: Prepared, nodes: Mapping[str, Node]) -> dict[str, Any
         "final_model": _mean_and_worst(before),
         "note": NOTE,
     }
-
-
-def _calls(names: Sequence[str], width: int) -> Iterator[Sequence[str]]:
-    """Split the names into runs of that width, as all models would not fit into memory."""
-    yield from (names[first : first + width] for first in range(0, len(names), width))
 
 
 def _shards(prepared: Prepared) -> dict[str, IndexArray]:
@@ -129,8 +125,7 @@ def _class_shares(prepared: Prepared, names: Sequence[str]) -> Floats:
     """The share of each class in each node's examples, [width, classes]."""
     shards, targets = _shards(prepared), prepared.dataset.train.targets
     counts = [np.bincount(targets[shards[name]], minlength=prepared.dataset.classes or 0) for name in names]
-    shares: Floats = np.stack(counts) / np.array([[len(shards[name])] for name in names])
-    return shares
+    return np.asarray(np.stack(counts) / np.array([[len(shards[name])] for name in names]))
 
 
 def _mean_and_worst(found: Sequence[_Figures]) -> dict[str, float | None]:

@@ -259,8 +259,9 @@ def _check_room(path: Path, overwrite: bool) -> None:
     what, remedy = f"{str(path)[:80]}: no such folder can be made (", "); choose another --out"
     with failing_as(SpecError, what, remedy, (OSError, ValueError)):
         there, folder = path.exists(), path.is_dir()
-    if not there and (why := _cannot_make(path)) is not None:
-        raise SpecError(f"{path}: cannot make the results folder ({why}); choose another --out")
+    above = next(place for place in path.absolute().parents if os.path.lexists(place))
+    if not there and not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise SpecError(f"{path}: cannot make the results folder in {above}; choose another --out")
     if there and not folder:
         raise SpecError(f"{path} is a file, expected a folder for the results; choose another --out")
     present = [item.name for item in path.iterdir()] if there else []
@@ -268,13 +269,3 @@ def _check_room(path: Path, overwrite: bool) -> None:
         raise SpecError(f"{path} exists and is not empty; choose another --out, or replace it with --overwrite")
     if present and "summary.json" not in present and "spec.yaml" not in present:
         raise SpecError(f"{path} is not the results folder of a run, so it is not overwritten; choose another --out")
-
-
-def _cannot_make(path: Path) -> str | None:
-    """Reason why a folder that is not there cannot be made, as far as it is known beforehand."""
-    place = path
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        return f"{place} is no folder"
-    return None if os.access(place, os.W_OK | os.X_OK) else f"{place} may not be written to"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -257,7 +257,7 @@ class PrivacyReport:
             **proved(self.plan),
             **({"secret_schedule": True} if self.plan.hides_schedule else {}),
             **all_finite(self.plan.figures),
-            "claims": [all_finite(claim.as_dict()) for claim in claims],
+            "claims": [all_finite(asdict(claim)) for claim in claims],
         }
 
     def _spent_by(self, name: str, releases: Callable[[str], int]) -> dict[str, Any]:

@@ -126,13 +126,15 @@ def resume_run(
             return Run(prepared, plan, sources, folder, listeners, checkpoint, resumed, engine).go()
 
 
+def _folder(results: str | Path) -> Path:
+    if not str(results) or not Path(results).is_dir():
+        raise DataError(f"expected the results folder of a run, found no folder {str(results)!r}; give another")
+    return Path(results)
+
+
 def _resumed_folder(results: str | Path) -> Path:
     """Return the folder of a run that can be resumed, as far as the names of its files tell."""
-    path = Path(results)
-    if not str(results) or not path.is_dir():
-        raise DataError(
-            f"expected the results folder of a run to resume, found no folder {str(results)!r}; give another"
-        )
+    path = _folder(results)
     if (path / CHECKPOINT).exists():
         return path
     if (path / "summary.json").exists() and read_summary(path).get("status") not in UNFINISHED:
@@ -298,9 +300,7 @@ def repeat_run(
     DataError
         If other results came out than lie in the folder.
     """
-    path = Path(results)
-    if not str(results) or not path.is_dir():
-        raise DataError(f"expected the results folder of a run, found no folder {str(results)!r}; give another")
+    path = _folder(results)
     _check_places(path, out, trace)
     experiment = read_spec(path / "spec.yaml")
     kept, earlier = _secret_of(path, experiment), Earlier.read(path)

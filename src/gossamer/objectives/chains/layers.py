@@ -205,11 +205,6 @@ class Image:
         return cls(channels, height, width, width, height * width)
 
     @property
-    def is_dense(self) -> bool:
-        """Whether nothing is between rows and channels."""
-        return self == Image.dense(self.channels, self.height, self.width)
-
-    @property
     def size(self) -> int:
         """Numbers that it takes."""
         return self.channels * self.plane

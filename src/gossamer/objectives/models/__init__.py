@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +25,7 @@ import torch
 from torch import nn
 
 from gossamer.data.settings import IN_MEMORY
-from gossamer.errors import ModelError
+from gossamer.errors import ModelError, did_you_mean
 from gossamer.objectives.models import images
 from gossamer.objectives.models.small import LSTM, MLP, CNNMapa, LeNet5, LeNet5Tanh
 from gossamer.objectives.networks.checks import copied
@@ -147,9 +146,7 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int) -> nn.Mod
         For a name not in `MODELS`, or examples of a shape that the network cannot take.
     """
     if name not in MODELS:
-        near = get_close_matches(name.lower(), MODELS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "one's own is written 'package.module:Class'"
-        raise ModelError(f"model is one of {', '.join(MODELS)}, found {name!r}; {hint}")
+        raise ModelError(f"model: unknown name {name!r}{did_you_mean(name, MODELS)}")
     return module_of(lambda: MODELS[name](tuple(input_shape), classes), name, input_shape, classes)
 
 

@@ -121,10 +121,9 @@ class _Builder:
     def arrange(self, border: int = 0) -> None:
         """Have the layout dense, within a border; a first layer's input is so anyway."""
         image = self.image
-        if border == 0 and image.is_dense:
-            return
-        height, width = image.height + 2 * border, image.width + 2 * border
-        self.append(kinds.Arranged(image, kinds.Image.dense(image.channels, height, width), border))
+        dense = kinds.Image.dense(image.channels, image.height + 2 * border, image.width + 2 * border)
+        if image != dense:
+            self.append(kinds.Arranged(image, dense, border))
 
     def flatten(self, layer: nn.Flatten, weights: kinds.WeightPlaces) -> None:
         if layer.start_dim != 1 or layer.end_dim != -1:

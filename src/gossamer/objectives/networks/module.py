@@ -634,9 +634,7 @@ def _reset(layer: nn.Module) -> None:
 def _check_settings(l2: float, memory_mib: int, strategy: str, threads: int | None) -> None:
     if not 0 <= l2 < float("inf"):
         raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
-    if not memory_mib >= 1:
-        raise SpecError(f"memory_mib is at least 1, found {memory_mib!r}")
     if strategy not in ("auto", COMPILED, *STRATEGIES):
         raise SpecError(f"strategy is one of auto, {COMPILED}, {', '.join(STRATEGIES)}, found {strategy!r}")
-    if threads is not None and not threads >= 1:
-        raise SpecError(f"threads is at least 1, or None for one a core, found {threads!r}")
+    if not (memory_mib >= 1 and (threads is None or threads >= 1)):
+        raise SpecError(f"memory_mib and threads are at least 1, or None threads, found {memory_mib} and {threads}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -77,8 +77,7 @@ def _rows(outputs: Tensor) -> Tensor:
 
 
 def _values(own: OwnLoss, outputs: Tensor, targets: Tensor) -> Tensor:
-    found: Tensor = vmap(own.loss)(_rows(outputs), targets)
-    return found
+    return cast(Tensor, vmap(own.loss)(_rows(outputs), targets))
 
 
 def _scores(own: OwnLoss, outputs: Tensor) -> Tensor:
@@ -89,7 +88,6 @@ def _scores(own: OwnLoss, outputs: Tensor) -> Tensor:
 def _problem(own: OwnLoss, loss: NetworkLoss, classes: int | None) -> str | None:
     """Reason that a loss cannot be used, by what it does with made-up outputs and targets; None if nothing is found."""
     assert loss.wanted is not None
-    each = f"{classes} numbers (one a class)" if classes else "one number"
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn((_ROWS, loss.wanted), generator=generator)
     # Real targets between 0 and 1, where also those losses are defined that are for counts or shares.
@@ -109,15 +107,12 @@ def _problem(own: OwnLoss, loss: NetworkLoss, classes: int | None) -> str | None
 def _values_problem(own: OwnLoss, loss: NetworkLoss, outputs: Tensor, targets: Tensor) -> str | None:
     """Reason that losses cannot be used for what they are: not finite, or not of one example alone."""
     values = loss.values(outputs, targets)
-    if not values.isfinite().all():
-        return "gives no finite number for finite outputs; correct it"
-    if not vmap(grad(own.loss))(_rows(outputs), targets).isfinite().all():
-        return "has no finite gradient for finite outputs; correct it"
-    if not torch.equal(values, loss.values(outputs, targets)):
-        return "gives another loss when it is asked again; it must depend on outputs and target alone"
+    if not (values.isfinite().all() and vmap(grad(own.loss))(_rows(outputs), targets).isfinite().all()):
+        return "gives no finite number or gradient for finite outputs; correct it"
     alone = [loss.values(outputs[[n]], targets[[n]]) for n in reversed(range(_ROWS))]
-    if not torch.allclose(values, torch.cat(alone[::-1]), rtol=1e-4, atol=1e-6):
-        return "gives another loss beside other examples; it must depend on one example's outputs and target alone"
+    again = torch.equal(values, loss.values(outputs, targets))
+    if not again or not torch.allclose(values, torch.cat(alone[::-1]), rtol=1e-4, atol=1e-6):
+        return "gives another loss asked again, or beside others; it must be of one example's outputs and target"
     return None
 
 
@@ -293,8 +288,7 @@ class Network:
         """Outputs for ``features`` [examples, ...], as far as the loss is of them."""
         # Names of a layer that is there twice are left out, since torch would not put back what it replaces twice.
         everywhere = dict(parameters) | {alias: parameters[name] for alias, name in self._aliases}
-        outputs: Tensor = scores_of(functional_call(self.module, everywhere, (features,), tie_weights=False))
-        return outputs
+        return cast(Tensor, scores_of(functional_call(self.module, everywhere, (features,), tie_weights=False)))
 
     @cached_property
     def _aliases(self) -> tuple[tuple[str, str], ...]:

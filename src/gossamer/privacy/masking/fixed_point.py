@@ -90,19 +90,11 @@ class Group:
     signed: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("size", "length", "bits", "threshold", "minimum"):
-            if type(getattr(self, name)) is not int:
-                raise SpecError(f"a group's {name} must be an integer, found {getattr(self, name)!r}")
+        whole = all(isinstance(each, int) for each in (self.size, self.length, self.threshold, self.minimum))
+        if not whole or self.length < 1 or self.bits not in DTYPES:
+            raise SpecError(f"a group has whole numbers, a length of 1 or more and 32 or 64 bits, found {self}")
         if not SMALLEST <= self.size < MOST_AGENTS:
             raise SpecError(f"masks need {SMALLEST} to {MOST_AGENTS - 1} agents to hide among, found {self.size}")
-        if self.length < 1:
-            raise SpecError(f"a masked vector needs at least one coordinate, found {self.length}")
-        if self.bits not in DTYPES:
-            raise SpecError(f"masked vectors are added modulo 2^32 or 2^64, found bits {self.bits}")
-        if not isinstance(self.context, bytes):
-            raise SpecError(f"a group's context must be bytes, found {type(self.context).__name__}")
-        if type(self.signed) is not bool:
-            raise SpecError(f"a group's signed must be a bool, found {self.signed!r}")
         if self.threshold == 0:
             object.__setattr__(self, "threshold", -(-2 * self.size // 3))
         if not self.size < 2 * self.threshold <= 2 * self.size:
@@ -158,13 +150,11 @@ class FixedPoint:
     fraction_bits: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.bits) is not int or self.bits not in DTYPES:
-            raise SpecError(f"fixed-point numbers have 32 or 64 bits, found {self.bits!r}")
-        if not SMALLEST_CLIP <= real_number(self.clip) <= LARGEST_CLIP:
-            raise SpecError(f"a fixed-point clip is {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, found {self.clip!r}")
-        if type(self.group) is not int or not 1 <= self.group <= (1 << (self.bits - 1)) - 1:
+        summed = self.bits in DTYPES and isinstance(self.group, int) and 1 <= self.group < 1 << (self.bits - 1)
+        if not summed or not SMALLEST_CLIP <= real_number(self.clip) <= LARGEST_CLIP:
             raise SpecError(
-                f"a sum of {self.bits}-bit numbers has 1 to 2^{self.bits - 1} - 1 of them, found {self.group!r}"
+                f"numbers of 32 or 64 bits have a clip of {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, and 1 to half of "
+                f"their range are in a sum, found {self}"
             )
         finest = self._finest()
         if self.fraction_bits is None:

@@ -73,7 +73,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import SpecError, did_you_mean, require_counts, require_positive, require_whole, whole_number
+from gossamer.errors import SpecError, require_counts, require_positive, require_whole, whole_number
 
 
 class Temporal(StrEnum):
@@ -109,8 +109,6 @@ class Factorisation:
     bands: int | None = None
 
     def __post_init__(self) -> None:
-        if self.temporal not in list(Temporal):
-            raise SpecError(f"temporal {self.temporal!r} is not known{did_you_mean(str(self.temporal), Temporal)}")
         object.__setattr__(self, "temporal", Temporal(self.temporal))  # decoded, it is a bare string
         require_counts(rounds=self.rounds)
         if self.temporal is not Temporal.BANDED:
@@ -276,7 +274,7 @@ class CorrelatedNoise:
     Raises
     ------
     SpecError
-        The standard deviation is not a finite number > 0, or the law is not known.
+        The standard deviation is not a finite number > 0.
     """
 
     factorisation: Factorisation
@@ -284,8 +282,6 @@ class CorrelatedNoise:
     law: NoiseLaw = NoiseLaw.GAUSSIAN
 
     def __post_init__(self) -> None:
-        if self.law not in list(NoiseLaw):
-            raise SpecError(f"noise law {self.law!r} is not known{did_you_mean(str(self.law), NoiseLaw)}")
         object.__setattr__(self, "law", NoiseLaw(self.law))  # decoded, it is a bare string
         require_positive(standard_deviation=self.standard_deviation)
 

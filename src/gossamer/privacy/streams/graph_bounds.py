@@ -142,7 +142,6 @@ from gossamer.arrays import FloatArray
 from gossamer.errors import (
     AccountingError,
     SpecError,
-    did_you_mean,
     real_number,
     require_counts,
     require_not_negative,
@@ -196,9 +195,6 @@ class UpdateBound:
     gradient_at: GradientAt
 
     def __post_init__(self) -> None:
-        if self.gradient_at not in list(GradientAt):
-            hint = did_you_mean(str(self.gradient_at), GradientAt)
-            raise SpecError(f"gradient_at {self.gradient_at!r} is not known{hint}")
         object.__setattr__(self, "gradient_at", GradientAt(self.gradient_at))
         require_positive(step=self.step, bound=self.bound)
         require_counts(agents_sampled=self.agents_sampled)

@@ -178,7 +178,7 @@ def test_what_is_left_after_a_loss() -> None:
         (("random_walk", 2.0), "found 2.0"),
         (("random_walk", True), "found True"),
         (("random_walk", math.nan), "found nan"),
-        (("random_wlk", 5), "'random_wlk' is not known; did you mean random_walk"),
+        (("random_wlk", 5), "'random_wlk' is not a valid Temporal"),
         (("banded", 5), "bands must be a whole number, at least 1 and below the 5 rounds, found None"),
         (("banded", 5, 5), "found 5; use sqrt_toeplitz"),
         (("banded", 5, 0), "found 0"),
@@ -186,7 +186,7 @@ def test_what_is_left_after_a_loss() -> None:
     ],
 )
 def test_impossible_factorisations_are_refused(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(SpecError, match=message) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         Factorisation(*arguments)
     assert "\n" not in str(caught.value)
 

@@ -202,11 +202,11 @@ def test_random_noise_has_no_released_model(law: NoiseLaw) -> None:
         ((0.1, math.inf, 1, "hidden"), "bound must be a finite number > 0, found inf"),
         ((0.1, 0.0, 1, "hidden"), "bound must be a finite number > 0, found 0.0"),
         ((0.1, 1.0, 0, "released"), "agents_sampled must be a whole number > 0, found 0"),
-        ((0.1, 1.0, 1, "relased"), "'relased' is not known; did you mean released"),
+        ((0.1, 1.0, 1, "relased"), "'relased' is not a valid GradientAt"),
     ],
 )
 def test_impossible_bounds_are_refused(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(SpecError, match=message) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         UpdateBound(*arguments)
     assert "\n" not in str(caught.value)
 
