@@ -118,5 +118,4 @@ def _blas() -> list[Any]:
     import scipy.linalg.cython_blas  # noqa: F401  (what kernels call)
     from threadpoolctl import ThreadpoolController
 
-    found: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
-    return found
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)

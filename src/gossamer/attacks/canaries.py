@@ -199,14 +199,12 @@ class Sum(NamedTuple):
         spread = np.asarray(half * (inside**2 + outside**2) - (half * (inside + outside)) ** 2, np.float64)
         spread[np.arange(len(some)), some] = 0.0
         others = self.each * np.square(self.others @ own.T).sum(axis=0)
-        found: Floats = spread.sum(axis=0) * (count / len(some)) + self.rate * (1 - self.rate) * others
-        return found
+        return np.asarray(spread.sum(axis=0) * (count / len(some)) + self.rate * (1 - self.rate) * others)
 
 
 def _products(left: FloatArray, right: FloatArray) -> Floats:
     """Inner products of rows."""
-    found: Floats = np.einsum("ij,ij->i", left, right, dtype=np.float64)
-    return found
+    return np.asarray(np.einsum("ij,ij->i", left, right, dtype=np.float64))
 
 
 def correct_guesses(canaries: Canaries, scores: Floats, guesses: int) -> int:

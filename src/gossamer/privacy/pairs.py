@@ -163,12 +163,10 @@ class GaussianFull:
     def divergence(self, losses: FloatArray) -> FloatArray:
         cut = losses / self.mu
         upper, lower = self.mu / 2 - cut, -self.mu / 2 - cut
-        divergence: FloatArray
         if self.mu > MOST_MU:
             return np.maximum(drop(losses, upper, lower), 0.0)
         # exp(loss) phi(lower) = phi(upper), which leaves a difference of Mills ratios
-        divergence = np.exp(-(upper**2) / 2) * mills_drop(-upper, self.mu) / math.sqrt(2 * math.pi)
-        return divergence
+        return np.asarray(np.exp(-(upper**2) / 2) * mills_drop(-upper, self.mu) / math.sqrt(2 * math.pi))
 
     def largest(self, tail: float) -> float:
         return self.mu * -float(ndtri(tail)) + self.mu**2 / 2 if tail > 0 else math.inf
@@ -182,8 +180,7 @@ class ResponseFull:
 
     def divergence(self, losses: FloatArray) -> FloatArray:
         # (exp(epsilon) - exp(loss)) / (1 + exp(epsilon)), where that is positive
-        found: FloatArray = -np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon))
-        return found
+        return np.asarray(-np.expm1(np.minimum(losses - self.epsilon, 0.0)) / (1.0 + math.exp(-self.epsilon)))
 
     def largest(self, tail: float) -> float:
         return self.epsilon
@@ -193,20 +190,17 @@ def drop(losses: FloatArray, upper: FloatArray, lower: FloatArray) -> FloatArray
     """Phi(upper) - exp(loss) Phi(lower), and what rounding may take from numbers so large."""
     raised = upper + 4 * ROUNDING * (np.abs(upper) + np.abs(lower))
     exponents = losses + log_ndtr(lower) - 4 * ROUNDING * (losses + lower**2)
-    drop: FloatArray = ndtr(raised) - np.exp(np.minimum(exponents, MOST_EXPONENT))
-    return drop
+    return np.asarray(ndtr(raised) - np.exp(np.minimum(exponents, MOST_EXPONENT)))
 
 
 def mills_drop(points: FloatArray, gap: float) -> FloatArray:
     """R(points) - R(points + gap), where R(x) is the Mills ratio Phi(-x) / phi(x), which falls."""
     scale = math.sqrt(math.pi / 2)
     if gap > 0.5:
-        drop: FloatArray = scale * (erfcx(points / _ROOT_2) - erfcx((points + gap) / _ROOT_2))
-        return drop
+        return np.asarray(scale * (erfcx(points / _ROOT_2) - erfcx((points + gap) / _ROOT_2)))
     # -R'(x) = 1 - x R(x), integrated over so short a way that ten points are exact
     nodes = points[:, None] + gap * (1 + _NODES) / 2
-    drop = gap / 2 * np.sum((1 - nodes * scale * erfcx(nodes / _ROOT_2)) * _WEIGHTS, axis=1)
-    return drop
+    return np.asarray(gap / 2 * np.sum((1 - nodes * scale * erfcx(nodes / _ROOT_2)) * _WEIGHTS, axis=1))
 
 
 _CLOSE = 1e-5  # relative, on divergences: what chords may add, times 1 + log(1 / divergence)
@@ -412,10 +406,9 @@ def _exponent(epsilon: float, size: int, angles: FloatArray) -> FloatArray:
     wide = np.abs(cosine) < 0.5
     log_sine = np.where(wide, np.log1p(-(np.where(wide, cosine, 0.0) ** 2)) / 2, np.log(sine))
     height = (size - 2) * math.log1p(-mode) / 2 + (size - 2) * math.log1p(mode) / 2
-    exponent: FloatArray = (
+    return np.asarray(
         epsilon / 2 * (cosine - mode) + (size - 2) * log_sine - height + np.log((excess + sine**2) / (excess + 1))
     )
-    return exponent
 
 
 def _bessel_ratio(order: float, at: float) -> float:

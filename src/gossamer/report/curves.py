@@ -275,8 +275,7 @@ def curves(records: Sequence[RunRecord]) -> Iterator[Figure]:
 def _scored(record: RunRecord, curve: Curve) -> Mapping[str, Any]:
     """The figure of a curve at the end of a run, with its interval, if it has one."""
     name = {"mean_model_test_accuracy": "accuracy", "test_auroc": "auroc"}.get(curve.column, "")
-    found: Mapping[str, Any] = record.scores.get("figures", {}).get(name, {})
-    return found
+    return dict(record.scores.get("figures", {}).get(name, {}))
 
 
 def axes_of(figures: Sequence[Figure]) -> list[str]:

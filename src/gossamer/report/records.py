@@ -105,14 +105,12 @@ class RunRecord:
     @cached_property
     def guarantee(self) -> Mapping[str, Any]:
         """The guarantee, as `Guarantee.as_dict` has it."""
-        found: Mapping[str, Any] = self.summary["privacy"]["guarantee"]
-        return found
+        return dict(self.summary["privacy"]["guarantee"])
 
     @property
     def scores(self) -> Mapping[str, Any]:
         """Scores of the run's model with their intervals; empty where there are none."""
-        found: Mapping[str, Any] = self.summary.get("scores", {})
-        return found
+        return dict(self.summary.get("scores", {}))
 
 
 def read_records(folders: Sequence[Path]) -> list[RunRecord]:

@@ -47,13 +47,6 @@ def _intervals(run: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _reliability(run: str, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"run": run, "predicted": float(mean), "came": float(share), "rows": float(rows)}
-        for mean, share, rows in found.get("reliability", ())
-    ]
-
-
 def remarks(records: Sequence[RunRecord]) -> list[str]:
     """Return what must be known before any score is looked at, by run."""
     return [f"{record.name}: {line}" for record in records for line in said_first(record.scores)]
@@ -64,7 +57,11 @@ def scores(records: Sequence[RunRecord], public: bool) -> PageSection | None:
     if public or not (rows := rows_of(records)):
         return None
     intervals = [row for record in records for row in _intervals(record.name, record.scores)]
-    curves = [row for record in records for row in _reliability(record.name, record.scores)]
+    curves = [
+        {"run": record.name, "predicted": float(mean), "came": float(share), "rows": float(count)}
+        for record in records
+        for mean, share, count in record.scores.get("reliability", ())
+    ]
     figures = [draw(found) for draw, found in ((_of_intervals, intervals), (_of_reliability, curves)) if found]
     values = {"rows": rows, "groups": dict(groups_of(records)), "shown": Shown.PRIVATE}
     return PageSection("scores", "Scores", figures, "scores.html", values)

@@ -290,8 +290,7 @@ def _probabilities(scores: Floats) -> Floats:
     if scores.shape[1] == 1:
         scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Floats = weights / weights.sum(axis=1, keepdims=True)
-    return found
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def sample_of(

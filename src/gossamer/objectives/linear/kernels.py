@@ -103,35 +103,29 @@ def _signs(z: FloatArray, targets: TargetArray) -> FloatArray:
 
 def _logistic(z: FloatArray, targets: TargetArray) -> FloatArray:
     margin = (_signs(z, targets) * z)[0]
-    values: FloatArray = np.log1p(np.exp(-np.abs(margin))) + np.maximum(-margin, 0)
-    return values
+    return np.asarray(np.log1p(np.exp(-np.abs(margin))) + np.maximum(-margin, 0))
 
 
 def _softmax(z: FloatArray, targets: TargetArray) -> FloatArray:
     top = z.max(axis=0)
     own = np.take_along_axis(z, targets.astype(np.int64)[None, None], axis=0)[0]
-    values: FloatArray = np.log(np.exp(z - top).sum(axis=0)) + (top - own)
-    return values
+    return np.asarray(np.log(np.exp(z - top).sum(axis=0)) + (top - own))
 
 
 def _squared(z: FloatArray, targets: TargetArray) -> FloatArray:
-    values: FloatArray = np.square(z[0] - targets) / 2
-    return values
+    return np.asarray(np.square(z[0] - targets) / 2)
 
 
 def _squared_error(z: FloatArray, targets: TargetArray) -> FloatArray:
-    values: FloatArray = np.square(z[0] - targets)
-    return values
+    return np.asarray(np.square(z[0] - targets))
 
 
 def _hinge(z: FloatArray, targets: TargetArray) -> FloatArray:
-    values: FloatArray = np.maximum(1 - _signs(z, targets) * z, 0).sum(axis=0)
-    return values
+    return np.asarray(np.maximum(1 - _signs(z, targets) * z, 0).sum(axis=0))
 
 
 def _poisson(z: FloatArray, targets: TargetArray) -> FloatArray:
-    values: FloatArray = np.exp(z[0]) - targets + xlogy(targets, targets) - targets * z[0]
-    return values
+    return np.asarray(np.exp(z[0]) - targets + xlogy(targets, targets) - targets * z[0])
 
 
 LOSSES = {

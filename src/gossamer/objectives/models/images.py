@@ -14,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -135,8 +135,7 @@ class Residual(nn.Module):
         self.after = after
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.after(self.body(x) + self.shortcut(x))
-        return y
+        return cast(Tensor, self.after(self.body(x) + self.shortcut(x)))
 
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:

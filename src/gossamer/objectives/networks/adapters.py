@@ -40,8 +40,7 @@ class LowRank(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs [..., outputs] for ``x`` [..., inputs]."""
-        found: Tensor = self.base(x) + self.scale * self.up(self.down(x))
-        return found
+        return cast(Tensor, self.base(x) + self.scale * self.up(self.down(x)))
 
 
 def _sizes(layer: nn.Module) -> tuple[int, int] | None:

@@ -95,8 +95,7 @@ class FunctionCall(NamedTuple):
         states = list(self.states[0]) if isinstance(self.states[0], (list, tuple)) else []
         if not states or not isinstance(states[0], ExampleAxis) or any(state != states[0] for state in states):
             raise Mixed("arrays whose examples lie on different axes")
-        axis: int = states[0].axis
-        return axis
+        return int(states[0].axis)
 
 
 def is_free(state: Any) -> bool:
@@ -316,8 +315,7 @@ def states_of(target: Any, states: tuple[Any, Any], values: tuple[Any, Any], res
     if name == "getitem" and isinstance(call.states[0], list):
         if not is_free(call.states[1]):
             raise Mixed("a result chosen by examples")
-        found: State = call.states[0][call.args[1]]
-        return found
+        return cast(State, call.states[0][call.args[1]])
     if name not in RULES or "out" in call.kwargs:
         raise Mixed(f"{target}: no rule")
     if RULES[name] is not in_place and all(map(is_free, (*call.states, *call.named.values()))):

@@ -154,8 +154,7 @@ def _among(losses: FloatArray, atoms: FloatArray) -> npt.NDArray[np.bool_]:
     ordered = np.sort(atoms)
     after = np.minimum(np.searchsorted(ordered, losses), ordered.size - 1)
     nearest = np.minimum(np.abs(ordered[after] - losses), np.abs(ordered[np.maximum(after - 1, 0)] - losses))
-    result: npt.NDArray[np.bool_] = nearest <= _SAME * losses
-    return result
+    return np.asarray(nearest <= _SAME * losses)
 
 
 def discretise(profiles: Sequence[Profile], grid: LossGrid) -> Laws:
@@ -365,8 +364,7 @@ class ComposedLoss:
         share = self._shares(logs, self._of_terms(logs))
         uses = np.bincount(self._lower, self._count * (1 - share), minlength=logs.size)
         uses += np.bincount(self._upper, self._count * share, minlength=logs.size)
-        result: FloatArray = np.sum(uses[:, None] * weights, axis=0)
-        return result
+        return np.asarray(np.sum(uses[:, None] * weights, axis=0))
 
     def spectrum(self, order: float, step: float, count: int, rounding: float) -> tuple[ComplexArray, FloatArray]:
         """log of M(order + i n step) / M(order), for n = 0, ..., count - 1, and how much larger its real part may be.
@@ -435,8 +433,7 @@ class ComposedLoss:
     def _of_terms(self, logs: FloatArray) -> FloatArray:
         """log E exp(order loss) of each term, from those of the laws."""
         if self._plain:
-            same: FloatArray = logs[self._upper]
-            return same
+            return np.asarray(logs[self._upper])
         far = np.logaddexp(self._log_weights[0] + logs[self._lower], self._log_weights[1] + logs[self._upper])
         near = np.abs(logs) < 1.0
         excess = np.expm1(np.where(near, logs, 0.0))
@@ -453,10 +450,8 @@ class ComposedLoss:
 
     def _mixed(self, values: FloatArray, share: FloatArray) -> FloatArray:
         if self._same:
-            one: FloatArray = values[self._upper]
-            return one
-        mixed: FloatArray = (1 - share) * values[self._lower] + share * values[self._upper]
-        return mixed
+            return np.asarray(values[self._upper])
+        return np.asarray((1 - share) * values[self._lower] + share * values[self._upper])
 
 
 def _turned(weights: FloatArray, losses: FloatArray, step: float, count: int) -> ComplexArray:

@@ -179,8 +179,7 @@ def _normalised(steps: FloatArray) -> FloatArray:
     mode = int(np.argmax(np.append(0.0, np.cumsum(steps))))
     down, up = -np.cumsum(steps[:mode][::-1])[::-1], np.cumsum(steps[mode:])
     logs = np.concatenate([down, [0.0], up])
-    normalised: FloatArray = logs - logsumexp(logs)
-    return normalised
+    return np.asarray(logs - logsumexp(logs))
 
 
 def _rounded_up(logs: FloatArray) -> FloatArray:
@@ -293,8 +292,7 @@ class MixtureSide:
             losses,
             cuts,
         )
-        found: FloatArray = np.maximum(ahead - away, 0.0)
-        return found
+        return np.asarray(np.maximum(ahead - away, 0.0))
 
     @property
     def numbers(self) -> RowNumbers:
@@ -341,8 +339,7 @@ class MixtureSide:
             total = np.sum(terms, axis=1)
             slopes[done : done + total.size] = _dot(terms, shifts) / total
             done += total.size
-            logs: FloatArray = peak + np.log(total)
-            return logs
+            return np.asarray(peak + np.log(total))
 
         return self._in_parts(part, outputs), slopes
 
@@ -397,8 +394,7 @@ def _side_table(side: MixtureSide) -> Chords:
 
 def _dot(terms: FloatArray, weights: FloatArray) -> FloatArray:
     # Not a matrix product: its result would depend on the number of BLAS threads.
-    found: FloatArray = np.einsum("ij,j->i", terms, weights)
-    return found
+    return np.asarray(np.einsum("ij,j->i", terms, weights))
 
 
 def _root(value: _Function, low: FloatArray, high: FloatArray) -> FloatArray:

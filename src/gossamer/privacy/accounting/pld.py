@@ -506,8 +506,7 @@ class Composition:
 
     def deltas(self, losses: FloatArray) -> FloatArray:
         """Deltas proved for many ``losses``, 0 or more and increasing: at most some percent larger than the least."""
-        found: FloatArray = np.max([_deltas(groups, losses) for groups in self._directions()], axis=0)
-        return found
+        return np.asarray(np.max([_deltas(groups, losses) for groups in self._directions()], axis=0))
 
     def _directions(self) -> list[Sequence[ReleaseGroup]]:
         if all(profile.symmetric for group in self.groups for profile in group[:2]):

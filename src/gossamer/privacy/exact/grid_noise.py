@@ -159,8 +159,7 @@ class _Blocks:
         value = (block << self.bits) + rest
         negative = second >> np.uint64(63) == 1
         accepted = self.accept(block, rest, third, words) & ~(negative & (value == 0))
-        drawn: IntArray = np.where(negative, -value, value)[accepted]
-        return drawn
+        return np.asarray(np.where(negative, -value, value)[accepted])
 
     def block(self, word: WordArray, words: Words) -> IntArray:
         """q: how many bounds lie at or below a uniform number that starts with ``word`` [count]."""
