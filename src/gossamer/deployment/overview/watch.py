@@ -22,7 +22,7 @@ from gossamer.deployment.peers.standing import PeerState
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
-from gossamer.keys.orders import REMOVE, STOP, Orders
+from gossamer.keys.orders import PAUSED, REMOVE, STOP, Orders
 from gossamer.protocol.transports import TransportSettings, connection, slowness
 from gossamer.runtimes.mqtt.certificates import expiry
 
@@ -202,7 +202,8 @@ def _cut_off(heard: Statuses, least: float) -> dict[str, str]:
         for other in heard.keys() & status["unacknowledged"].keys():
             late = status["unacknowledged"][other]
             seconds = late["seconds"] + status["heard"]  # it would be news if it had acknowledged something since
-            if seconds >= least and status["peers"].get(other, {}).get("state") == "up":
+            here = status["peers"].get(other, {}).get("state") == "up" and late["why"] != PAUSED
+            if seconds >= least and here:
                 lost[name][other] = lost[other][name] = f"for {seconds:.0f} s: {late['why']}"
     up = {name: {n for n, peer in one["peers"].items() if peer["state"] == "up"} for name, one in heard.items()}
     whole = {name: len(peers) for name, peers in lost.items() if peers and peers.keys() >= up[name] & heard.keys()}

@@ -38,7 +38,7 @@ from gossamer.errors import CallerError, GossamerError
 from gossamer.extras import installed_wheel
 from gossamer.keys.invitations import Invitation
 from gossamer.keys.orders import FILE as ORDERS
-from gossamer.keys.orders import PAUSED, Orders
+from gossamer.keys.orders import PAUSE, PAUSED, Orders
 from gossamer.protocol.session import Link, LinkCounters, counters_of
 from gossamer.protocol.transports import (
     BrokerUnreachable,
@@ -196,7 +196,11 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     peers = Peers(*who, settings, clock(), **known, log=folder.say, warn=folder.warn)
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
-    ways = transport.refusal, transport.reconnect
+
+    def why(name: str) -> str:
+        return transport.refusal(name) or (PAUSED if orders.newest[1] == PAUSE else "")
+
+    ways = why, transport.reconnect
     reach = PeerReach(peers, size, limit, *ways, clock(), slow, transport.waits)
     overview = Overview(invited, reporter.status, clock(), folder.say, orders)
 

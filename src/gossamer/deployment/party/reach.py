@@ -236,8 +236,9 @@ class PeerReach:
 
     def described(self, now: float) -> dict[str, object]:
         """The reach as plain data, for the status."""
+        alarms = self.is_alone(now) and any(self.reason(name) != PAUSED for name in self.owed)
         return {
-            "alone": round(now - max(self.owed.values()), 1) if self.is_alone(now) else None,
+            "alone": round(now - max(self.owed.values()), 1) if alarms else None,
             "holds": self.holds(now),
             "unacknowledged": {
                 name: {"seconds": round(now - since, 1), "why": self.reason(name)}

@@ -19,7 +19,7 @@ from gossamer.deployment.overview.watch import Watch, _expired, judged
 from gossamer.deployment.party.health import exposition
 from gossamer.deployment.peers.digest import Digest
 from gossamer.deployment.peers.standing import PeerState
-from gossamer.keys.orders import REMOVE, STOP
+from gossamer.keys.orders import PAUSED, REMOVE, STOP
 
 NOW = 1.7e9
 Said = dict[str, Any]
@@ -126,6 +126,17 @@ def test_a_server_that_acknowledges_nothing_to_anybody_is_red_alone() -> None:
     }
     both_ways = party(deaf("a", "b", alone=True))
     assert levels(**parties, server=both_ways) == {"a": "warning", "b": "warning", "server": "critical"}
+
+
+def test_who_waits_as_the_organiser_asked_acknowledges_nothing_and_nobody_is_red() -> None:
+    """The policy of ``a`` forbids the pause, and it goes on."""
+    owes = {name: {"seconds": 40.0, "why": PAUSED} for name in ("b", "c")}
+    goes_on = {**deaf("b", "c"), "unacknowledged": owes, "orders": {"pause 1": "its policy does not allow that"}}
+    waits = {**deaf(up=("a",)), "state": "waiting", "orders": {"pause 1": ""}}
+    parties = {"a": party(goes_on), "b": party(waits), "c": party(waits)}
+    assert set(levels(**parties).values()) == {"warning"}
+    texts = [one["text"] for one in judged(parties, RUN, NOW)["a"]["problems"]]
+    assert "b is heard, and has acknowledged nothing for 40 s: paused by the organiser" in texts
 
 
 def test_the_way_between_two_of_whom_each_has_others_is_a_warning() -> None:

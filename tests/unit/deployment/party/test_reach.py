@@ -12,6 +12,7 @@ import pytest
 from gossamer.deployment.party.health import problems
 from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.keys.orders import PAUSED
 from gossamer.protocol.messages import Incoming
 from gossamer.protocol.session import Link, RoundTrips
 
@@ -42,7 +43,7 @@ def owing(since: float) -> Link:
 class Node:
     """A reach, and what is said of it."""
 
-    def __init__(self, limit: float = 30.0, **states: PeerState) -> None:
+    def __init__(self, limit: float = 30.0, why: str = "is not allowed", **states: PeerState) -> None:
         self.peers: Any = Peers(states)
         self.reconnected: list[float] = []
         self.now = 0.0
@@ -50,7 +51,7 @@ class Node:
             self.peers,
             100,
             limit,
-            lambda name: f"{name} is not allowed",
+            lambda name: why if why == PAUSED else f"{name} {why}",
             lambda why: self.reconnected.append(self.now),
             0.0,
         )
@@ -140,6 +141,15 @@ def test_a_node_that_nobody_acknowledges_says_so_connects_anew_and_charges_nothi
     node.reach.look({"b": Link(1.0)}, 61.0)
     assert not node.reach.holds(61.0)
     assert node.said == []
+
+
+def test_peers_that_wait_as_the_organiser_asked_are_no_alarm() -> None:
+    """Nobody would take an update, so none is made; and that nobody acknowledges anything is as it should be."""
+    node = Node(why=PAUSED, b=up())
+    node.go({"b": owing(0.0)}, 60.0)
+    said = node.reach.described(60.0)
+    assert (said["alone"], said["holds"]) == (None, True)
+    assert said["unacknowledged"] == {"b": {"seconds": 60.0, "why": PAUSED}}
 
 
 def test_one_who_is_reached_is_enough() -> None:

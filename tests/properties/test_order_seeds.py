@@ -1,0 +1,102 @@
+"""Seeds of faults to an organiser's orders: deployed parties keep to them, and planted bugs are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cryptography", reason="needs the extra secure")
+
+from tests.reference.ordered_parties import BEGAN, KINDS, SEEN, laboratory_of, problems
+from tests.sampling import examples
+
+from gossamer.deployment.peers.peers import Peers
+from gossamer.faults.schedules import FaultSchedule
+from gossamer.keys.orders import PAUSED, Orders
+from gossamer.sides.machine import Side
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("name", ["gossip", "fedavg"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_seed_fails(name: str, kind: str) -> None:
+    found, seen = problems(name, kind, range(examples(48)))
+    assert found == {}
+    assert all(seen[what] for what in SEEN[kind]), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gossip", "fedavg"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_seed_of_many_fails(name: str, kind: str) -> None:
+    assert problems(name, kind, range(48, 1000))[0] == {}
+
+
+def forgotten_pauses(orders: Orders) -> list[Any]:
+    return [one for one in READ(orders) if not one.what.startswith("pause")]
+
+
+READ, CHARGE = Orders._read, Side.charge
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "where", "what", "instead", "said"),
+    [
+        (
+            "remove",
+            2,
+            Peers,
+            "_removed",
+            lambda peers, peer: False,
+            "takes a message of .*, and has said that it knows",
+        ),
+        ("remove", 33, Orders, "_read", lambda orders: [], "takes a message of .*, and has said that it knows"),
+        ("pause", 72, Orders, "_read", forgotten_pauses, "takes part, and has said that it is paused"),
+        ("stop", 0, Orders, "ends", lambda orders, begun=True: "", "has said that it knows of its end"),
+        (
+            "second run",
+            0,
+            Side,
+            "charge",
+            lambda side, receipt: (CHARGE(side, receipt), CHARGE(side, receipt))[1],
+            "kills",
+        ),
+    ],
+)
+def test_planted_bugs_are_found(
+    kind: str,
+    first: int,
+    where: type,
+    what: str,
+    instead: Callable[..., Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first seed that does is given, to be quick."""
+    monkeypatch.setattr(where, what, instead)
+    for seed in range(first, first + 100):
+        if found := problems("gossip", kind, [seed])[0]:
+            assert re.search(said, found[seed])
+            break
+    else:
+        raise AssertionError("no seed finds it")
+    monkeypatch.undo()
+    assert problems("gossip", kind, [seed])[0] == {}
+
+
+def test_who_goes_on_while_others_wait_knows_why_they_take_nothing() -> None:
+    """The policy of one party forbids the pause, and nothing else goes wrong."""
+    with laboratory_of("gossip", "second run", 0) as there:
+        there.schedule, there.crashes = FaultSchedule(), {}
+        there.may_stop = {name: name != "node-0" for name in there.workers}
+        for name in there.names:
+            there.at(BEGAN + 5, there.hears, (there.parts[0].name, name, "pause 1"))
+        assert there.run(60.0) is None
+        found = there.processes["node-0"].peerreach.described(there.now)
+        assert {name: one["why"] for name, one in found["unacknowledged"].items()} == dict.fromkeys(
+            there.workers[1:], PAUSED
+        )
+        assert (found["alone"], found["holds"]) == (None, True)
