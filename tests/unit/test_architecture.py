@@ -93,7 +93,7 @@ MAY_IMPORT = {
     "loops": f"{DEPLOYED} deployment/owner",
     "flower": f"{RUNS} {CLIENTS} experiment/specs",
     "cli": f"{RUNS} {EXPERIMENT} interrupts deployment/party report studies",
-    "cli/audit": f"{DEPLOYED} cli report verify",
+    "cli/audit": f"{DEPLOYED} {PARTIES} cli report verify",
     "cli/data": f"{DEPLOYED} {PARTIES} cli",
     "cli/federation": f"{DEPLOYED} {PARTIES} deployment/overview flower cli interrupts report",
     "cli/runs": f"{DEPLOYED} {PARTIES} faults flower cli report studies",

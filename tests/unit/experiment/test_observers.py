@@ -12,13 +12,14 @@ from tests.reference.observers_slow import rows as rows_of
 import gossamer as gs
 from gossamer.algorithms.increasing.server import GlobalModel
 from gossamer.cli.main import main
-from gossamer.experiment.audits.observers import linear_system
+from gossamer.experiment.audits.observers import NetworkPrivacy, linear_system
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import Listeners
-from gossamer.privacy.observers.system import vectors_in
+from gossamer.privacy.observers.system import NotLinear, vectors_in
 from gossamer.protocol.events import Completed, Received
+from gossamer.protocol.trace import read_steps, write_step
 
 RING = {
     "dataset": "digits",
@@ -257,6 +258,73 @@ def test_what_is_not_linear_is_refused_in_a_line(capsys, tmp_path, changes, said
     assert said in error
     assert error.count("the guarantee against everyone stands") == 1
     assert "Traceback" not in error
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    """A run whose exchanges are at random times, and what each of its nodes wrote of it."""
+    folder = tmp_path_factory.mktemp("traced")
+    gossip = {"name": "gossip", "nodes": 4, "topology": "ring", "batch_size": 10, "updates_per_node": 6}
+    spec = gs.Experiment(dataset={"name": "digits"}, algorithm=gossip, privacy={"noise_multiplier": 1.0})
+    gs.run(spec, trace=folder / "all")
+    prepared = prepare(spec)
+    with (folder / "all").open("rb") as file:
+        steps = list(read_steps(file))
+    for name in prepared.names:
+        with (folder / name).open("wb") as file:
+            for step in steps:
+                if step.node == name:
+                    write_step(file, step)
+    return prepared, {name: folder / name for name in prepared.names}
+
+
+def test_traces_of_each_node_tell_what_the_whole_run_does(traced):
+    prepared, traces = traced
+    plan = plan_run(prepared)
+    known, found = linear_system(prepared, plan), linear_system(prepared, plan, traces=traces)
+    assert len(found.seen) == len(known.seen) > 20
+    for observer in ("everyone", "node:node-0", "link:node-1,node-2", "final"):
+        expected = known.against(observer)
+        for party, bounds in found.against(observer).items():
+            assert bounds.most == pytest.approx(expected[party].most, rel=1e-9, abs=1e-8)
+
+
+def test_a_federations_folder_is_taken_with_all_its_traces(traced, capsys, tmp_path):
+    """Those of a simulation, which parties might have made: the same figures as of the spec."""
+    pytest.importorskip("cryptography", reason="needs the extra secure")
+    from gossamer.cli.federation.local_federation import LocalFederation
+
+    prepared, traces = traced
+    out = tmp_path / "federation"
+    LocalFederation.found(prepared.experiment, out, "mqtt://127.0.0.1:1")
+
+    def refused(folder: Path, *options: str) -> str:
+        assert main(["account", "--observers", str(folder), *options]) == 2
+        return capsys.readouterr().err
+
+    assert "cannot read traces: No such file or directory; parties write them with --trace" in refused(out)
+    for name, path in traces.items():
+        (out / name / "trace.bin").write_bytes(path.read_bytes())
+    assert main(["account", "--observers", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = NetworkPrivacy.of(prepared).as_dict()
+    for row, known in zip(found["pairs"], expected["pairs"], strict=True):
+        assert (row["observer"], row["party"], row["hops"]) == (known["observer"], known["party"], known["hops"])
+        assert (row["mu"], row["epsilon"]) == pytest.approx((known["mu"], known["epsilon"]), rel=1e-6)
+    assert "what parties made is over" in refused(out, "--set", "seed=1")
+    assert "found that of one party, which does not know what others sent" in refused(out / "node-0")
+
+
+@pytest.mark.parametrize("lost", ["last", "first"])
+def test_traces_with_steps_missing_are_refused(traced, tmp_path, lost):
+    prepared, traces = traced
+    with traces["node-1"].open("rb") as file:
+        steps = list(read_steps(file))
+    with (tmp_path / "node-1").open("wb") as file:
+        for step in steps[:-20] if lost == "last" else steps[2:]:
+            write_step(file, step)
+    with pytest.raises(NotLinear, match="received in a trace of its sender" if lost == "last" else "steps missing"):
+        linear_system(prepared, plan_run(prepared), traces={**traces, "node-1": tmp_path / "node-1"})
 
 
 @pytest.mark.parametrize(

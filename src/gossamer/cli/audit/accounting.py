@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import check_delta, naming
 from gossamer.cli.printing import answered, table, warn, wrapped
-from gossamer.errors import CallerError, DataError, counted
+from gossamer.errors import CallerError, DataError, PeerError, counted, failing_as
 from gossamer.files import read_rows, to_csv, write_own
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
@@ -224,21 +224,41 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
     return Gaussian(1.0, options.noise_multiplier)
 
 
+_UNREAD = (OSError, PeerError)
+
+
 def _observers(options: argparse.Namespace) -> int:
     """Print what nodes of a run learn of each other, by how many links are between them."""
+    from gossamer.deployment.founding.layout import INVITATION, RECORD, START, TRACE
+    from gossamer.deployment.party.agreement import Agreed
     from gossamer.experiment.audits.observers import NetworkPrivacy
     from gossamer.experiment.preparation.prepare import prepare
     from gossamer.experiment.specs.spec_file import read_spec
+    from gossamer.keys.invitations import read_signed
     from gossamer.privacy.observers.sensitivity import Participation
     from gossamer.report.leakage_map import drawer
 
     _leave_out(options, _OF_RELEASES, "is of releases, and --observers takes all from the spec")
     draw = None if options.out is None else drawer(options.out)
     path: Path = options.observers
-    spec = path / "spec.yaml" if path.is_dir() else path
-    with naming(spec):
-        prepared = prepare(read_spec(spec, options.set))
-        found = NetworkPrivacy.of(prepared, options.observer, Participation(options.in_draws))
+    deployed = (path / RECORD).is_file()
+    spec = path / (RECORD if deployed else "spec.yaml") if path.is_dir() else path
+    if deployed and options.set:
+        raise CallerError("--set is for specs, and what parties made is over; leave it out")
+    if (path / INVITATION).is_file():
+        raise CallerError(
+            f"{path}: expected the folder of a federation, with traces of all its parties, found that of one party, "
+            "which does not know what others sent each other; what is against all others holds"
+        )
+    unread = failing_as(DataError, f"{path}: cannot read traces: ", "; parties write them with --trace", _UNREAD)
+    with naming(spec), unread:
+        if deployed:
+            prepared = Agreed.by(read_signed(path / RECORD), start=path / START).prepared
+        else:
+            prepared = prepare(read_spec(spec, options.set))
+        nodes = (*prepared.cast.workers, *prepared.cast.servers)
+        traces = {name: path / name / TRACE for name in nodes} if deployed else None
+        found = NetworkPrivacy.of(prepared, options.observer, Participation(options.in_draws), traces=traces)
     rows = list(found.rows())
     if options.out is not None:
         write_own(options.out, draw(rows, found.guarantee.epsilon) if draw else to_csv(rows))

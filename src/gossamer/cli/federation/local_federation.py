@@ -33,7 +33,7 @@ from gossamer.cli.printing import answered, epsilon, judgement, private_evaluati
 from gossamer.data.examples import Owners, Split
 from gossamer.deployment.founding.federation_spec import check_deployed, left_out, own_code
 from gossamer.deployment.founding.founding import found
-from gossamer.deployment.founding.layout import START
+from gossamer.deployment.founding.layout import START, TRACE
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.deployment.party.data import shard_settings, write_party_file
 from gossamer.deployment.party.data_side import planned_divergence
@@ -336,7 +336,7 @@ def up(options: argparse.Namespace, experiment: Experiment, out: Path, door: Doo
         # Many processes on one machine are slow to answer each other, and heartbeats are a twentieth of this apart.
         parties = len(federation.members)
         more = ("--gone-after", str(30 + 2 * parties), "--wait", str(60 + parties))
-        traced = {name: ("--trace", str(out / name / "trace.bin")) for name in federation.members if options.trace}
+        traced = {name: ("--trace", str(out / name / TRACE)) for name in federation.members if options.trace}
         with live(door, [out / name / STATE for name in federation.members]):
             found = federation.run(_tell, more={n: (*more, *traced.get(n, ())) for n in federation.members})
     document: dict[str, Any] = {"folder": str(out), "metrics": dict(found.metrics), "parties": dict(found.summaries)}

@@ -49,7 +49,7 @@ BROKER_KEY, BROKER_CERTIFICATE = f"{BROKER}/broker.key", f"{BROKER}/broker.crt"
 RESERVED = (ORGANISER_KEY, AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RECORD, START, BROKER, RUNS, WATCHER, ORDERS)
 """Names in the folder that no party can have."""
 
-INVITATION = "invitation.yaml"
+INVITATION, TRACE = "invitation.yaml", "trace.bin"
 IDENTITY = "identity.key"
 WATCHER_KEY = f"{WATCHER}/{IDENTITY}"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
-from contextlib import closing
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +27,12 @@ from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
 from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
-from gossamer.protocol.events import Received
-from gossamer.protocol.trace import TraceStep
+from gossamer.protocol.effects import Compute, Send
+from gossamer.protocol.encoding import encode
+from gossamer.protocol.events import Completed, Received
+from gossamer.protocol.messages import Message
+from gossamer.protocol.node import Node
+from gossamer.protocol.trace import TraceStep, read_steps
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.linear import LinearSides
 from gossamer.threads import available_cores, in_order, one_blas_thread
@@ -34,9 +40,12 @@ from gossamer.vectors import Confined, Public
 
 MOST = 2 * 2**30
 """Bytes of coefficients that are kept at a time, about."""
+Traces = Mapping[str, Path]
 
 
-def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | None = None) -> LinearSystem:
+def linear_system(
+    prepared: Prepared, plan: Plan, receivers: Container[str] | None = None, traces: Traces | None = None
+) -> LinearSystem:
     """Return what a run's messages are of its noisy gradients.
 
     Parameters
@@ -45,11 +54,13 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
         Run, as it was prepared and planned.
     receivers : container of str, optional
         Nodes whose messages are kept, since all of them may take much memory; by default those of all.
+    traces : mapping of str to Path, optional
+        Trace of each node, of a run that was deployed; by default it is the one that a simulation has.
 
     Raises
     ------
     NotLinear
-        If they are not linear in them.
+        If they are not linear in them, or traces do not tell.
     """
     if spread(prepared.experiment, prepared.holdings):
         raise NotLinear(
@@ -77,13 +88,63 @@ def linear_system(prepared: Prepared, plan: Plan, receivers: Container[str] | No
                     continue  # what follows from no data
                 seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined), len(book.blocks)))
 
-    simulator = Simulator(nodes, sides, prepared.world, watch=watch, count=prepared.count)
-    with closing(simulator):
-        drive(simulator, plan.stop, Observer())
-        models = {name: prepared.algorithm.model_of(node) for name, node in simulator.nodes.items()}
+    if traces is not None:
+        _replay(nodes, sides, traces, watch)
+    else:
+        with closing(Simulator(nodes, sides, prepared.world, watch=watch, count=prepared.count)) as simulator:
+            drive(simulator, plan.stop, Observer())
+    models = {name: prepared.algorithm.model_of(node) for name, node in nodes.items()}
     final = {name: _row(model) for name, model in models.items()}
     sums = max(model.values.sums for model in models.values())
     return LinearSystem(book.draws, seen, final, book.blocks, sums)
+
+
+def _replay(nodes: Mapping[str, Node], sides: LinearSides, traces: Traces, watch: Callable[[TraceStep], None]) -> None:
+    """Have nodes see what their traces say, with the messages and answers that there are here in the place of those.
+
+    All that is sent is taken to arrive: what a node refuses is not in its trace.
+
+    Raises
+    ------
+    NotLinear
+        If they do something else, or are sent what nobody sends here, as after steps that a trace has not.
+    """
+    sent: defaultdict[tuple[str, str], deque[tuple[bytes, Message]]] = defaultdict(deque)
+    asked: dict[tuple[str, int], Any] = {}
+
+    def happens(step: TraceStep) -> bool:
+        name, event = step.node, step.event
+        lacks = NotLinear(f"expected the trace of {name} to have all that the node saw, found steps missing")
+        if isinstance(event, Received):
+            under_way, wanted = sent[event.sender, name], encode(event.message)
+            while under_way and under_way[0][0] != wanted:  # which the receiver refused
+                under_way.popleft()
+            if not under_way:
+                return False
+            event = replace(event, message=under_way.popleft()[1])
+        elif isinstance(event, Completed):
+            if (task := asked.pop((name, event.id), None)) is None:
+                raise lacks
+            answer: Any = sides.compute([sides.admit(name, task)])[0].released
+            event = replace(event, released=answer)
+        effects = nodes[name].handle(event, step.now)
+        if [*map(type, effects)] != [*map(type, step.effects)]:
+            raise lacks
+        for effect, told in zip(effects, step.effects, strict=True):
+            if isinstance(effect, Send) and isinstance(told, Send):
+                sent[name, effect.to].append((encode(told.message), effect.message))
+                watch(TraceStep(step.now, effect.to, Received(name, effect.message), []))
+            elif isinstance(effect, Compute):
+                asked[name, effect.task.id] = effect.task
+        return True
+
+    with ExitStack() as stack:
+        left = {name: read_steps(stack.enter_context(path.open("rb"))) for name, path in traces.items()}
+        due = {name: next(steps, None) for name, steps in left.items()}
+        while waiting := {name: step for name, step in due.items() if step is not None}:
+            if not (gone := [name for name, step in waiting.items() if happens(step)]):
+                raise NotLinear(f"expected what {', '.join(waiting)} received in a trace of its sender, found none")
+            due |= {name: next(left[name], None) for name in gone}
 
 
 def _row(vector: Any) -> FloatArray:
@@ -120,6 +181,7 @@ class NetworkPrivacy:
         observers: Sequence[str] = (),
         participation: Participation = EVERY,
         loose: float = 1e-3,
+        traces: Traces | None = None,
     ) -> NetworkPrivacy:
         """Account for what observers of a run learn.
 
@@ -133,6 +195,8 @@ class NetworkPrivacy:
             Draws that one change may be in.
         loose : float
             Share of mu^2 that need not be searched for.
+        traces : mapping of str to Path, optional
+            Trace of each node, of a run that was deployed.
 
         Raises
         ------
@@ -152,7 +216,7 @@ class NetworkPrivacy:
             parts = {part for one in some for part in one.split("+")} - {"final"}  # final models are kept anyway
             everywhere = any(not members_of(part, nodes) for part in parts)
             with failing_as(SpecError, "", "; the guarantee against everyone stands", NotLinear):
-                system = linear_system(prepared, plan, None if everywhere else near)
+                system = linear_system(prepared, plan, None if everywhere else near, traces)
             against = partial(system.against, participation=participation, loose=loose)
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
