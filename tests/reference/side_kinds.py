@@ -60,7 +60,7 @@ OF_CLIENTS = admits_all(NeighboringRelation.REPLACE_ONE)
 LAW, UPDATE_LAW = Gaussian(1.0, 2.0), Gaussian(BOUND, 2.0)
 POISSON = Poisson(0.5)
 LOCAL = LocalQuery(2, 4, 0.5)
-TRAINING = TrainingQuery.of_epochs(2, 10, 4, 0.3, 0.9, 0.1)
+TRAINING = TrainingQuery(6, 4, 0.3, 0.9, 0.1)
 SCOPE = frozenset((SERVER, *CLIENTS))
 OBJECTIVE = LinearModel("squared", SIZE, None, intercept=False, l2=0.1, dtype=np.dtype(np.float64))
 DATA = Split(

@@ -82,7 +82,7 @@ class PrivacySettings(Composite):
         Gaussian noise a quantile, and other noise a clip of 1; without noise nothing is clipped. `graph_federated`
         clips mean gradients of mini-batches, with the regulariser's part. `fedavg`, `fedbuff` and `fedasync` clip a
         client's whole update, of all its local steps; with ``privacy_unit: example`` they clip per-example gradients.
-        `audp` and `mapa` with ``privacy_unit: client`` clip an edge's whole gradient.
+        `audp`, `mapa` and `gossip` with ``privacy_unit: client`` clip a node's whole gradient.
     sampling : {"poisson", "fixed_size"}
         Way in which batches are drawn.
     neighboring_relation : {"add_or_remove_one", "replace_one"}
@@ -263,6 +263,8 @@ class Terms:
         Whether vectors in messages are bytes of another form.
     paired : bool
         Whether nodes share draws of noise, two by two.
+    training : tuple of str
+        Settings of local training that code which is not Gossamer's has itself, where it may train; empty elsewhere.
     """
 
     noiseless: bool = False
@@ -279,6 +281,7 @@ class Terms:
     linear: bool = True
     packed: bool = False
     paired: bool = False
+    training: tuple[str, ...] = ()
 
 
 class StopSettings(Section):

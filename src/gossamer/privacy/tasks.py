@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -513,7 +513,7 @@ class TrainingQuery:
 
     Examples come in shuffled passes: each *epoch* is a fresh shuffle of the whole shard, cut into mini-batches, of
     which the last may be smaller; training goes through such epochs until its steps are done. So E epochs of n examples
-    are E ceil(n / batch) steps, see `of_epochs`, and a training may also end in the middle of an epoch. No step is
+    are E ceil(n / batch) steps, and a training may also end in the middle of an epoch. No step is
     clipped: the whole update is, by the side that it leaves. Passes amplify nothing, and need not, where a whole client
     is protected, whatever it does with its examples.
 
@@ -556,20 +556,6 @@ class TrainingQuery:
         if not 0 <= real_number(self.momentum) < 1:
             raise SpecError(f"momentum lies in [0, 1), found {self.momentum!r}")
         require_not_negative(proximal=self.proximal)
-
-    @classmethod
-    def of_epochs(
-        cls, epochs: int, examples: int, batch: int, rate: float, momentum: float = 0.0, proximal: float = 0.0
-    ) -> Self:
-        """Train for ``epochs`` whole passes over a shard of ``examples``: a public number.
-
-        Raises
-        ------
-        SpecError
-            If a value is out of its range.
-        """
-        require_counts(epochs=epochs, examples=examples, batch=batch)
-        return cls(epochs * -(-examples // batch), batch, rate, momentum, proximal)
 
     def examples(self, shard: int) -> int:
         """Count the examples that a training on a shard of so many takes, each as often as it does."""

@@ -27,6 +27,7 @@ from tests.reference.side_kinds import (
     model,
 )
 
+from gossamer.algorithms.fedbuff import box as fedbuff
 from gossamer.errors import SpecError
 from gossamer.objectives.objective import Training
 from gossamer.privacy.mechanisms import Gaussian, NoNoise, Poisson
@@ -60,9 +61,9 @@ def update(where: Pool, node: str = "a", round: int = 0, query: Any = TRAINING, 
 
 def test_epochs_are_whole_passes() -> None:
     """10 examples in batches of 4 are 3 steps: 4, 4 and 2."""
-    assert TrainingQuery.of_epochs(2, 10, 4, 0.3, 0.9, 0.1) == TrainingQuery(6, 4, 0.3, 0.9, 0.1)
-    assert TrainingQuery.of_epochs(2, 10, 5, 0.3).steps == 4
-    assert TrainingQuery.of_epochs(2, 10, 100, 0.3).steps == 2
+    epochs = {"local_epochs": 2, "local_learning_rate": 0.3, "local_momentum": 0.9, "proximal": 0.1}
+    found = [fedbuff.Settings(batch_size=batch, **epochs).query(10) for batch in (4, 5, 100)]
+    assert found == [TrainingQuery(steps, batch, 0.3, 0.9, 0.1) for steps, batch in ((6, 4), (4, 5), (2, 100))]
     assert [TrainingQuery(steps, 4, 0.3).examples(10) for steps in range(1, 8)] == [4, 8, 10, 14, 18, 20, 24]
     assert TrainingQuery(3, 100, 0.3).examples(10) == 30
 
@@ -83,12 +84,6 @@ def test_epochs_are_whole_passes() -> None:
 def test_questions_out_of_range(values: tuple[Any, ...], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         TrainingQuery(*values)
-
-
-@pytest.mark.parametrize(("changes", "name"), [({"epochs": 0}, "epochs"), ({"examples": 0}, "examples")])
-def test_epochs_out_of_range(changes: dict[str, int], name: str) -> None:
-    with pytest.raises(SpecError, match=f"{name} must be a whole number > 0, found 0"):
-        TrainingQuery.of_epochs(**{"epochs": 1, "examples": 10, "batch": 4, "rate": 0.1, **changes})
 
 
 def test_a_question_is_encoded_and_bounds_nothing_by_itself() -> None:

@@ -18,7 +18,7 @@ from gossamer.algorithms.clients.nodes import (
     update_itself,
 )
 from gossamer.algorithms.clients.planning import MaskedRounds, check, masked_unit
-from gossamer.algorithms.clients.settings import CLIENT, ClientSettings, workload
+from gossamer.algorithms.clients.settings import CLIENT, STEPS, ClientSettings, workload
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, SmallRuns, Terms
 from gossamer.algorithms.nodes import output
@@ -29,6 +29,8 @@ from gossamer.privacy.tasks import ClippedUpdate, LocalUpdate, TrainingQuery
 from gossamer.protocol.messages import Message
 from gossamer.protocol.node import Node
 
+TRAINING = ("local_steps", "local_epochs", "local_learning_rate", "local_momentum", "proximal", "batch_size")
+"""Settings of a client's local training."""
 SMALL = (
     {"nodes": 3, "updates_per_node": 3},
     {"nodes": 5, "updates_per_node": 2},
@@ -69,7 +71,8 @@ def terms(settings: ClientSettings, limit: int | None = None) -> Terms:
     """Terms of whole updates, or of noisy steps, which are those of any gradients; something else may limit a run."""
     packed = settings.compression is not None
     found = Terms() if settings.stepwise else replace(WHOLE_UPDATES, hiding=settings.masking is not None)
-    return replace(found, limit=limit, linear=settings.aggregation is None and not packed, packed=packed)
+    linear = settings.aggregation is None and not packed
+    return replace(found, limit=limit, linear=linear, packed=packed, training=TRAINING)
 
 
 def clients(settings: ClientSettings, context: Context, makes: Pushed = update_itself) -> dict[str, Node]:
@@ -98,8 +101,19 @@ def _asks(settings: ClientSettings, training: TrainingQuery, follows: bool) -> A
 
 
 def advice(settings: ClientSettings, context: Context, updates: int) -> list[str]:
-    """Warnings about a run."""
-    return settings.advice()
+    """Warnings about a run: of local steps that go astray, whatever the data.
+
+    With u = w - x a step is u <- (1 - eta mu) u - eta g, which swings wider and wider where eta mu > 2; with momentum m
+    where eta mu > 2 (1 + m).
+    """
+    rate, most = settings.local_learning_rate, 2 * (1 + settings.local_momentum)
+    reach = rate * settings.proximal
+    if reach <= most or (settings.local_epochs is None and (settings.local_steps or STEPS) == 1):
+        return []
+    return [
+        f"{settings.name}: local_learning_rate {rate:g} times proximal {settings.proximal:g} is {reach:g}, above "
+        f"{most:g}, so local steps swing wider and wider around the model that they begin at; lower one of the two"
+    ]
 
 
 def fitting(settings: ClientSettings) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from samples.check_samples(settings, spec)
     yield from settings.wrong()
-    yield from _check_steps(settings) if settings.stepwise else check_updates(settings, spec)
+    steps = {"curated steps": settings.curated, "masked steps": settings.masking is not None}
+    yield from refusals(__file__, steps) if settings.stepwise else check_updates(settings, spec)
 
 
 def check_updates(settings: Any, spec: Spec) -> Iterator[str]:
@@ -55,11 +56,6 @@ def check_updates(settings: Any, spec: Spec) -> Iterator[str]:
         "persons": asked(spec),
     }
     return refusals(__file__, rules, s=settings, privacy=spec.privacy)
-
-
-def _check_steps(settings: ClientSettings) -> Iterator[str]:
-    """The rules that settings break where steps are noisy, a line each."""
-    return refusals(__file__, {"curated steps": settings.curated, "masked steps": settings.masking is not None})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -188,21 +188,6 @@ class ClientSettings(Composite):
         """The end of a line on what clients that add noise themselves cannot have: what else a spec may say."""
         return "" if self.masking is not None else ", or take noise_by: server"
 
-    def advice(self) -> list[str]:
-        """Warnings of local steps that go astray, whatever the data.
-
-        With u = w - x a step is u <- (1 - eta mu) u - eta g, which swings wider and wider where eta mu > 2; with
-        momentum m where eta mu > 2 (1 + m).
-        """
-        reach, most = self.local_learning_rate * self.proximal, 2 * (1 + self.local_momentum)
-        if reach <= most or (self.local_epochs is None and (self.local_steps or STEPS) == 1):
-            return []
-        return [
-            f"{self.name}: local_learning_rate {self.local_learning_rate:g} times proximal {self.proximal:g} is "
-            f"{reach:g}, above {most:g}, so local steps swing wider and wider around the model that they begin at; "
-            "lower one of the two"
-        ]
-
     def wrong(self) -> Iterator[str]:
         """Combinations that no run is made of, a line each."""
         post = self.aggregation is not None or self.compression is not None
@@ -218,17 +203,17 @@ class ClientSettings(Composite):
 
     def query(self, examples: int) -> TrainingQuery:
         """The question for every update of a client with so many examples."""
-        batch, rate, terms = self.batch_size, self.local_learning_rate, (self.local_momentum, self.proximal)
+        batch, rate, steps = self.batch_size, self.local_learning_rate, self.local_steps or STEPS
         if self.local_epochs is not None:
-            return TrainingQuery.of_epochs(self.local_epochs, examples, batch, rate, *terms)
-        return TrainingQuery(self.local_steps or STEPS, batch, rate, *terms)
+            steps = self.local_epochs * math.ceil(examples / batch)
+        return TrainingQuery(steps, batch, rate, self.local_momentum, self.proximal)
 
     def asks(self, examples: int) -> int:
         """Questions of a client with so many examples to its data side for an update: one, or one for each step."""
         return self.query(examples).steps if self.stepwise else 1
 
 
-def workload(settings: ClientSettings, shard_sizes: Mapping[str, int], seed: int) -> Workload:
+def workload(settings: Any, shard_sizes: Mapping[str, int], seed: int) -> Workload:
     """Examples of each client's updates: of each noisy step, or all that its steps take, each as often as they do."""
     quota = settings.updates_per_node
     if settings.stepwise:

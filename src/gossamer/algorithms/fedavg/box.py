@@ -175,72 +175,6 @@ def public_cohorts(settings: Settings, seed: int, names: tuple[str, ...]) -> Dra
     return partial(draw, Stream(seed, settings.name, "cohorts"), names, settings.asked)
 
 
-# Weights of clients' updates: alike, or by numbers of examples that are public.
-#
-# A weight is at most 1, so an update that is clipped to C is no longer than C when it is weighted: noise and guarantee
-# are those of equal weights. Weights are known before the run, and sums are divided by what is made of them alone. A
-# weight by a private number of examples would tell it, so there is none.
-
-
-def weights_of(shard_sizes: Mapping[str, int], declared: bool) -> dict[str, float] | None:
-    """Weight of each client, in proportion to its examples, and 1 for those who have most; None where all count alike.
-
-    Parameters
-    ----------
-    shard_sizes : mapping of str to int
-        Numbers of examples, which are public.
-    declared : bool
-        Whether updates are weighted by them.
-    """
-    if not declared:
-        return None
-    most = max(1, *shard_sizes.values())
-    return {name: size / most for name, size in shard_sizes.items()}
-
-
-# Settings that do not go with cohorts that a server draws in secret.
-#
-# What `sides.plan` proves of them is proved of sums of all who were drawn, and of as many sums as planned. How
-# long a round takes depends on who is in it. So whoever is cut off by the clock, or away by it, is missing for a reason
-# that depends on who was drawn before; and a run that ends by the clock shows in how many sums there are how long they
-# took. Such cohorts amplify nothing.
-
-
-def shown(spec: Spec, timeout: float | None) -> Iterator[str]:
-    """The settings of a private run by which secret coins decide who is missing in a sum, or how many sums there are.
-
-    Parameters
-    ----------
-    spec : Spec
-        Spec of the run.
-    timeout : float or None
-        Seconds after which a round goes on without those who have not answered.
-
-    Yields
-    ------
-    str
-        A line for each.
-    """
-    rules = {
-        "late in secret": timeout is not None,
-        "away in secret": spec.disturbed,
-        "enough in secret": spec.stop.epochs is not None,
-        "clock in secret": spec.ends_by_clock,
-    }
-    yield from refusals(__file__, rules)
-
-
-def check_followed(settings: Settings, spec: Spec) -> Iterator[str]:
-    """The rules that a clip which follows a quantile breaks, a line each."""
-    follows = isinstance(spec.privacy.clip, QuantileClip)
-    rules = {
-        "followed steps": follows and settings.stepwise,
-        "followed by nobody": follows and not settings.stepwise and not settings.curated,
-        "followed weights": follows and settings.weights == "declared",
-    }
-    yield from refusals(__file__, rules, s=settings)
-
-
 @dataclass(kw_only=True)
 class RoundState(CohortState):
     """State of the server.
@@ -275,7 +209,12 @@ class RoundServer(CohortServer):
     def __init__(self, context: Context, settings: Settings) -> None:
         super().__init__(RoundState(x=context.initial), context, settings, settings.waiting)
         self.names, self.public = context.names, public_cohorts(settings, context.seed, context.names)
-        self.weights = weights_of(context.shard_sizes, settings.weights == "declared")
+        # A weight is at most 1, so an update that is clipped to C is no longer than C when it is weighted: noise and
+        # guarantee are those of equal weights. Weights are known before the run, and sums are divided by what is made
+        # of them alone. A weight by a private number of examples would tell it, so there is none.
+        sizes, declared = context.shard_sizes, settings.weights == "declared"
+        most = max([1, *sizes.values()])
+        self.weights = {name: size / most for name, size in sizes.items()} if declared else None
         # As many as are expected of the sum of weights: m, where all are 1.
         mean_weight = 1.0 if self.weights is None else sum(self.weights.values()) / len(self.weights)
         self.query = sum_query(context, settings.drawn * mean_weight, settings.sampling)
@@ -476,12 +415,28 @@ def build(settings: Settings, context: Context) -> dict[str, Node]:
     return {**parts.clients(settings, context), SERVER: RoundServer(context, settings)}
 
 
+# Settings that do not go with cohorts that a server draws in secret.
+#
+# What `sides.plan` proves of them is proved of sums of all who were drawn, and of as many sums as planned. How
+# long a round takes depends on who is in it. So whoever is cut off by the clock, or away by it, is missing for a reason
+# that depends on who was drawn before; and a run that ends by the clock shows in how many sums there are how long they
+# took. Such cohorts amplify nothing.
+
+
 def check(settings: Settings, spec: Spec) -> Iterator[str]:
-    """The rules that a spec breaks, a line each."""
+    """The rules that a spec breaks, a line each: also of a clip that follows a quantile, and of secret cohorts."""
     yield from planning.check(settings, spec)
-    yield from check_followed(settings, spec)
-    if settings.secret and spec.private:
-        yield from shown(spec, settings.timeout)
+    follows, hides = isinstance(spec.privacy.clip, QuantileClip), settings.secret and spec.private
+    rules = {
+        "followed steps": follows and settings.stepwise,
+        "followed by nobody": follows and not settings.stepwise and not settings.curated,
+        "followed weights": follows and settings.weights == "declared",
+        "late in secret": hides and settings.timeout is not None,
+        "away in secret": hides and spec.disturbed,
+        "enough in secret": hides and spec.stop.epochs is not None,
+        "clock in secret": hides and spec.ends_by_clock,
+    }
+    yield from refusals(__file__, rules, s=settings)
 
 
 def participation_in_rounds(problem: Problem[Settings]) -> planning.Participation:

@@ -478,7 +478,7 @@ def plan(problem: Problem[Settings]) -> Plan:
 
 def advice(settings: Settings, context: Context, updates: int) -> list[str]:
     """Warnings about a run; also of a trusted server whose steps swing, or whose weights shrink sums and no noise."""
-    found = settings.advice()
+    found = parts.advice(settings, context, updates)
     if not settings.curated:
         return found
     rate, exponent = settings.learning_rate, settings.staleness_exponent

@@ -13,7 +13,7 @@ from tests.unit.algorithms.fedavg.test_fedavg import SECRET, SIZE, TRUSTED, cont
 
 from gossamer.algorithms.clients.nodes import SERVER, Fetch, Push
 from gossamer.algorithms.fedavg import box as fedavg
-from gossamer.algorithms.fedavg.box import Settings, weights_of
+from gossamer.algorithms.fedavg.box import Settings
 from gossamer.cli import main
 from gossamer.experiment.runs.running import run
 from gossamer.experiment.specs.spec_file import parse_spec
@@ -21,16 +21,15 @@ from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import CuratedSum, Query
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Started
-from gossamer.protocol.node import Node
 from gossamer.sides.plan import WHOLE
 from gossamer.vectors import Confined
 
 SIZES = {"node-0": 30, "node-1": 10, "node-2": 20}
 
 
-def server(law: Any = None, **settings: Any) -> Node:
+def server(law: Any = None, **settings: Any) -> Any:
     uneven = replace(context(3, law), shard_sizes=SIZES)
-    node = fedavg.build(Settings(nodes=3, weights="declared", **settings), uneven)[SERVER]
+    node = fedavg.build(Settings(**{"nodes": 3, "weights": "declared", **settings}), uneven)[SERVER]
     node.handle(Started(), 0.0)
     for name in SIZES:
         told(node, name, Fetch(1))
@@ -38,9 +37,8 @@ def server(law: Any = None, **settings: Any) -> Node:
 
 
 def test_weights_are_in_proportion_and_at_most_1() -> None:
-    assert weights_of(SIZES, True) == {"node-0": 1.0, "node-1": 1 / 3, "node-2": 2 / 3}
-    assert weights_of(SIZES, False) is None
-    assert weights_of({"a": 0, "b": 0}, True) == {"a": 0.0, "b": 0.0}
+    assert server().weights == {"node-0": 1.0, "node-1": 1 / 3, "node-2": 2 / 3}
+    assert server(weights=None).weights is None
 
 
 def test_the_mean_is_that_of_all_examples() -> None:
