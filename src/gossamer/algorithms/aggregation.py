@@ -72,7 +72,8 @@ class Robust(Section):
 
     def _problems(self) -> Iterator[str]:
         if self.clips == (self.radius is None) or (self.trim is not None and self.name != "trimmed_mean"):
-            yield f"centred_clipping has a radius, trimmed_mean alone may have a trim, found {self!r}"
+            found = ", ".join(f"{key}: {value}" for key, value in self.model_dump().items())
+            yield f"centred_clipping has a radius, trimmed_mean alone may have a trim, found {found}; correct that"
 
     @property
     def clips(self) -> bool:

@@ -216,7 +216,10 @@ def test_observers_of_a_run_with_liars_are_refused_in_a_line() -> None:
     [
         ({"aggregation": "median"}, "takes 3 models or more, and an exchange has two; take centred_clipping"),
         ({"aggregation": "centred_clipping"}, "centred_clipping has a radius"),
-        ({"aggregation": {"name": "median", "trim": 2}}, "trimmed_mean alone may have a trim"),
+        (
+            {"aggregation": {"name": "median", "trim": 2}},
+            "trimmed_mean alone may have a trim, found name: median, trim: 2; correct that",
+        ),
         ({"name": "fedbuff", "buffer": 2, "aggregation": "median"}, "takes 3 updates or more together"),
         (
             {"name": "fedavg", "clients_per_round": 4, "aggregation": {"name": "trimmed_mean", "trim": 2}},

@@ -19,6 +19,7 @@ One thread does all that the store is asked; a node never waits for it. `fsspec`
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -168,8 +169,11 @@ class StoreTransport(Transport):
             return
         if isinstance(error, FileNotFoundError):
             self._fail(f"{self._reason}; is the share mounted, or the bucket made, under this name?")
-        elif isinstance(error, PermissionError):
-            self._fail(f"{self._reason}; may {self.node} read there, and write below {self._folder('*', self.node)}/?")
+        elif isinstance(error, FileExistsError):
+            self._fail(self._reason)
+        elif isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
+            own = self._folder("*", self.node)
+            self._fail(f"{self._reason}; may {self.node} read there, and make folders and write below {own}/?")
         else:
             self._not_yet(f"the store {self.place} does not answer")
 
@@ -189,7 +193,7 @@ class StoreTransport(Transport):
         if self._is_folder:
             real = os.path.join(os.path.realpath(self._root), folder[len(self._root) + 1 :])
             if os.path.realpath(folder) != real:
-                raise PermissionError(f"a link in {folder} leads to {os.path.realpath(folder)}; delete the link")
+                raise FileExistsError(f"a link in {folder} leads to {os.path.realpath(folder)}; delete the link")
         return folder
 
     def _put(self, path: str, content: bytes) -> None:
