@@ -41,6 +41,10 @@ class TestBipartiteGossip(AlgorithmContract):
     settings = gossip.Settings(nodes=6, topology="ring", exchange="bipartite")
 
 
+class TestGossipOfWholeGradients(AlgorithmContract):
+    settings = gossip.Settings(nodes=5, privacy_unit="client")
+
+
 class TestGossipThatClips(AlgorithmContract):
     settings = gossip.Settings(nodes=5, aggregation={"name": "centred_clipping", "radius": 0.5})
 

@@ -66,6 +66,9 @@ SPECS: dict[str, dict[str, Any]] = {
         "privacy": {"mechanism": "l2_laplace"},
         "budget": {"epsilon": 1000.0, "delta": 1e-5},
     },
+    "gossip of whole gradients": {
+        "algorithm": {"name": "gossip", "nodes": 3, "updates_per_node": 4, "privacy_unit": "client"}
+    },
     "allreduce": {"algorithm": {"name": "allreduce", "nodes": 3, "updates_per_node": 4}},
     "audp": {"algorithm": {"name": "audp", "nodes": 3, "updates_per_node": 4}},
     "mapa": {"algorithm": {"name": "mapa", "nodes": 3, "updates_per_node": 9}},

@@ -30,6 +30,7 @@ APPS = {
 PARTITIONS = 6
 SPEC = {"algorithm": {"name": "fedavg", "nodes": PARTITIONS, "rounds": 10}, "privacy": "none", "evaluation": "off"}
 BUFFERED = {"name": "fedbuff", "nodes": PARTITIONS, "buffer": 3, "updates_per_node": 4}
+GOSSIP = {"name": "gossip", "nodes": PARTITIONS, "privacy_unit": "client", "topology": "complete"}
 PRIVATE = {"privacy": {"clip": 1.0}, "budget": {"epsilon": 8, "delta": 0.01}}
 
 pytestmark = pytest.mark.slow
@@ -38,6 +39,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def python(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The interpreter of the apps' environment."""
+    return apps_python(monkeypatch)
+
+
+def apps_python(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same for others; a test that cannot have it is skipped."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     from peers.environments import Unavailable, default_cache, python_of  # type: ignore[import-not-found]
 
@@ -77,10 +83,22 @@ def test_an_unchanged_app_is_as_good_as_by_flower(app: str, python: Path, tmp_pa
     assert found == pytest.approx(expected, abs=1e-9 if app in ("scikit-learn", "NumPy") else 0.02)
 
 
+@pytest.mark.parametrize("app", ["NumPy", "state"])
+def test_gossip_of_models_is_as_good_as_the_servers(app: str, python: Path, tmp_path: Path) -> None:
+    """The mean of all models after as many updates of each client: within 3 points of 360 tests."""
+    spec = {**SPEC, "algorithm": {**GOSSIP, "updates_per_node": 10}}
+    found = summary_of(python, tmp_path, app, **spec)["metrics"]["mean_model_test_accuracy"]
+    (tmp_path / "beside").mkdir()
+    expected = summary_of(python, tmp_path / "beside", app, **SPEC)["metrics"]["mean_model_test_accuracy"]
+    assert expected > 0.8
+    assert found == pytest.approx(expected, abs=0.03)
+
+
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("name", ["fedavg", "fedbuff"])
+@pytest.mark.parametrize("name", ["fedavg", "fedbuff", "gossip"])
 def test_a_private_run_has_a_guarantee_and_a_ledger(app: str, name: str, python: Path, tmp_path: Path) -> None:
-    algorithm = SPEC["algorithm"] if name == "fedavg" else BUFFERED
+    of = {"fedavg": SPEC["algorithm"], "fedbuff": BUFFERED, "gossip": {**GOSSIP, "updates_per_node": 4}}
+    algorithm = of[name]
     found = summary_of(python, tmp_path, app, **{**SPEC, "algorithm": algorithm, **PRIVATE})
     guarantee = json.loads((tmp_path / "out" / "guarantee.json").read_text())
     assert "no example of it" in json.dumps(guarantee)

@@ -58,7 +58,7 @@ class App:
         numbers = range(partitions)
         nodes = [{"partition-id": number, "num-partitions": partitions} for number in numbers]
         self.contexts = [Context(0, 1 + n, nodes[n], RecordDict(), dict(config)) for n in numbers]
-        self.trained, self.content, self.client = [0] * partitions, RecordDict(), _named(client)
+        self.content, self.client = RecordDict(), _named(client)
         if not isinstance(self.client, ClientApp):
             self.client = ClientApp(client_fn=self.client)
         beside = [one for one in vars(sys.modules[client.partition(":")[0]]).values() if isinstance(one, ServerApp)]
@@ -101,12 +101,11 @@ class App:
     def _joined(self, arrays: dict[str, Any]) -> bytes:
         return b"".join(arrays[name].astype(self.dtype).tobytes() for name in self.trains)
 
-    def answered(self, kind: str, number: int, body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Train a client, or evaluate a model on its partition."""
+    def answered(self, kind: str, number: int, turn: int, body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Train a client for the ``turn``-th time, or evaluate a model on its partition."""
         if kind == "train":
-            self.trained[number] += 1
-            _seed(f"{self.seed} {number} {self.trained[number]}")
-        content = self._content(kind, max(1, self.trained[number]), np.frombuffer(body, self.dtype))
+            _seed(f"{self.seed} {number} {turn}")
+        content = self._content(kind, turn, np.frombuffer(body, self.dtype))
         message = Message(content, dst_node_id=number + 1, message_type=kind, group_id="0")
         try:
             reply = self.client(message, self.contexts[number]).content
@@ -176,6 +175,8 @@ def _found(reference: str) -> tuple[Path, str, str, dict[str, Any]]:
     place, _, name = reference.rpartition(":")
     if Path(place).is_file():
         return Path(place).resolve().parent, f"{Path(place).stem}:{name}", "", {}
+    if not (Path(reference) / "pyproject.toml").is_file():
+        raise Failure("expected a project's folder with pyproject.toml, or FILE.py:NAME of a file, found neither")
     told = get_project_config(reference)["tool"]["flwr"]["app"]
     names = told["components"]
     return Path(reference).resolve(), names["clientapp"], names["serverapp"], flatten_dict(told.get("config"))
@@ -205,7 +206,8 @@ def main() -> NoReturn:
                 else:
                     told, vector = app.answered(**asked, body=body)
             except BaseException as error:
-                told, vector = {"error": _line(error)}, b""
+                reason = "no such arrays" if isinstance(error, Failure) else type(error).__name__
+                told, vector = {"error": _line(error), "reason": reason}, b""
             pipe.send_bytes(json.dumps(told).encode())
             pipe.send_bytes(vector)
     os._exit(0)  # whatever threads of a server are left

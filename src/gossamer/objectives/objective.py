@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -604,6 +605,8 @@ class Objective(ABC):
         Digest of code that is not Gossamer's and computes it; empty of others.
     whose : str
         Whose that code is, in words.
+    faults : mapping of str to mapping
+        Answers of that code that counted as zero, so far: of whom, and how many for each reason.
     """
 
     size: int
@@ -613,6 +616,11 @@ class Objective(ABC):
     squared_error: float | None = None
     foreign: bytes = b""
     whose: str = ""
+    faults: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+
+    def tried(self) -> None:
+        """See before a run whether code that is not Gossamer's computes anything; a `ModelError` if it does not."""
+        return None
 
     @abstractmethod
     def initial(self, generator: np.random.Generator) -> FloatArray:

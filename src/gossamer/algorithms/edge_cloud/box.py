@@ -8,7 +8,7 @@ Edge k, for ever:                                       Cloud server, for ever:
 4. g~ = g + noise                                       3. answer at once with x_{t+1} (and the clip)
 5. push g~                                              4. after T updates send Halt to all
 
-(2 to 4 of an edge happen at its data side; with ``privacy_unit: client`` they are those of `edge_cloud.whole`, which
+(2 to 4 of an edge happen at its data side; with ``privacy_unit: client`` they are those of `clients.whole`, which
 protects an edge with all that it has.) An edge joins by asking for the model, at any time, and may leave or die at
 any time. The clip comes with the model, and an edge calibrates its noise to the clip it *uses*, so a server that lies
 about it harms the model, not the edge's examples.
@@ -46,11 +46,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveFloat
 
 from gossamer.algorithms import optimizer as rates
-from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients import parts, whole
 from gossamer.algorithms.clients.nodes import SERVER, Asks, ClientNode, Leave, ModelServer, Push, ServerState
+from gossamer.algorithms.clients.whole import EdgeSettings
 from gossamer.algorithms.context import Context
-from gossamer.algorithms.edge_cloud import whole
-from gossamer.algorithms.edge_cloud.whole import EdgeSettings
 from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.nodes import Probe, output
 from gossamer.algorithms.optimizer import Optimizer
@@ -570,7 +569,7 @@ def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
 def check(settings: Any, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from check_samples(settings, spec)
-    yield from whole.check_whole(settings, spec)
+    yield from whole.check_whole(settings, spec, noiseless=spec.terms.noiseless, constants=settings.paper is not None)
     if settings.paper is not None and spec.objective.name != TESTBED_MODEL:
         found = spec.objective.name or spec.objective.module or "the model that goes with the data"
         yield (

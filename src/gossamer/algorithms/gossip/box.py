@@ -8,6 +8,9 @@ Every node k loops, waiting for nobody:
 4. meanwhile average with a random neighbour: W' = W A, A doubly stochastic;
 5. w_k <- w'_k - eta g~.
 
+With ``privacy_unit: client`` a node is protected with all that it has: in line 2 g is the mean gradient, clipped as a
+whole (`clients.whole`), or what a Flower app's client returns less what it was sent, with the other sign.
+
 In step 4 the asker p sends its model and goes on. Whoever is asked, q, answers with its own model at once, whatever
 it is doing, so nobody can deadlock. Both move the same share t of the difference of the two models *as exchanged*,
 usually a half:
@@ -40,6 +43,8 @@ from functools import partial
 from typing import Any, Literal
 
 from gossamer.algorithms.aggregation import Aggregation
+from gossamer.algorithms.clients import settings as clients
+from gossamer.algorithms.clients import whole
 from gossamer.algorithms.compression import Compression
 from gossamer.algorithms.context import Context, InFlight
 from gossamer.algorithms.gossip.claims import COMMAND, Adp2sgdSetting, adp2sgd_theorem2
@@ -47,9 +52,9 @@ from gossamer.algorithms.gossip.exchange import Answer, Form, Offer, State
 from gossamer.algorithms.interface import Algorithm, Cast, Clips, Figures, Terms, few, imported_when_used
 from gossamer.algorithms.nodes import LearningNode, goes_by_all
 from gossamer.algorithms.paired_noise import PairedSettings, check, paired_plan
-from gossamer.algorithms.plan import Plan, Problem, least_noise, smallest_node
+from gossamer.algorithms.plan import Plan, Problem, Spec, least_noise, smallest_node
 from gossamer.privacy.guarantees import Claim
-from gossamer.protocol.effects import Record, Send
+from gossamer.protocol.effects import Compute, Record, Send
 from gossamer.protocol.events import PeerDown, PeerUp
 from gossamer.protocol.node import Effects, Node, on
 from gossamer.randomness import Ahead, Hand, Stream
@@ -60,11 +65,13 @@ from gossamer.topology.topologies import Topology
 from gossamer.vectors import Model
 
 
-class Settings(PairedSettings):
+class Settings(PairedSettings, whole.WholeSettings):
     """Settings of `gossip`.
 
     Attributes
     ----------
+    learning_rate : float or schedule
+        eta, for the mean gradient, or the whole update of an app. By default 0.5, and 1 with ``privacy_unit: client``.
     topology : Topology
         Graph of who may exchange models with whom.
     exchange : {"any", "bipartite"}
@@ -82,6 +89,10 @@ class Settings(PairedSettings):
     exchange: Literal["any", "bipartite"] = "any"
     aggregation: Aggregation = None
     compression: Compression = None
+
+    @classmethod
+    def _implied(cls, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"learning_rate": 1.0} if said.get("privacy_unit") == clients.CLIENT else {}
 
     def _problems(self) -> Iterator[str]:
         if self.aggregation is not None and self.aggregation.least > 2:
@@ -107,8 +118,16 @@ class GossipNode(LearningNode):
         self.asks, self.askers = tuple(asks), frozenset(askers)
         self.choice = Ahead(Stream(context.seed, name, "gossip.peer", hand=hand))
         self.form = Form(settings.compression, settings.aggregation)
+        self.asked = whole.asks(settings, context) if settings.whole else None
         if settings.compression is not None and settings.compression.share < 1:
             self.state.shown = context.initial
+
+    def compute(self) -> Compute:
+        """Lines 1-3."""
+        if self.asked is None:
+            return super().compute()
+        self.state.task += 1
+        return Compute(self.asked(self.state.task, self.state.w, None))
 
     def begin(self) -> Effects:
         """Lines 1-4: compute at the model of this moment, and average with somebody meanwhile."""
@@ -144,9 +163,9 @@ class GossipNode(LearningNode):
         return [*odd]
 
     def update(self, move: Model) -> Effects:
-        """Line 5. The gradient is of an older model; so be it."""
+        """Line 5. The gradient, or the update of a whole training, is of an older model; so be it."""
         s = self.state
-        s.update(move, self.rate)
+        s.update(move, self.rate if self.asked is None else -self.rate)
         over = self.quota is not None and s.updates >= self.quota
         return self.finish("quota") if over else self.begin()
 
@@ -175,10 +194,25 @@ def asking(settings: Settings, graph: Graph, names: tuple[str, ...]) -> tuple[Gr
 
 
 def terms(settings: Settings) -> Terms:
-    """Terms of single gradients."""
+    """Terms of single gradients, or of whole ones."""
     packed = settings.compression is not None
     linear = settings.aggregation is None and not packed
-    return Terms(told=goes_by_all(settings), linear=linear, packed=packed, paired=settings.noise == "pairwise")
+    paired, own = settings.noise == "pairwise", ("batch_size",)
+    return whole.terms(settings, told=goes_by_all(settings), linear=linear, packed=packed, paired=paired, training=own)
+
+
+def rules(settings: Settings, spec: Spec) -> Iterator[str]:
+    """The rules that a spec breaks, a line each."""
+    yield from check(settings, spec)
+    yield from whole.check_whole(settings, spec, paired=settings.noise == "pairwise")
+
+
+def plan(problem: Problem[Settings]) -> Plan:
+    """The plan of nodes that are protected with all that they have, or whose examples are."""
+    one = problem.settings
+    if one.whole:
+        return whole.plan(problem)
+    return paired_plan(problem, lambda: mixing(one, problem.names, problem.graph), len(problem.names), fresh=True)
 
 
 def cast(settings: Settings, names: tuple[str, ...]) -> Cast:
@@ -234,7 +268,7 @@ def invariants(nodes: Mapping[str, Node], in_flight: Sequence[InFlight]) -> dict
 def claims(problem: Problem[Settings], plan: Plan) -> list[Claim]:
     """Theorem 2 of the paper, for this run if its noise is Gaussian."""
     noise, smallest = least_noise(problem, plan).normal, smallest_node(problem)
-    if plan.updates == 0 or noise is None:
+    if plan.updates == 0 or noise is None or problem.settings.whole:
         return []
     batch, shard = float(problem.workload.of(smallest, 0)), problem.shard_sizes[smallest]
     setting = Adp2sgdSetting(noise.clip, batch, plan.updates, len(problem.names), shard)
@@ -245,8 +279,8 @@ ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     cast=cast,
-    check=check,
-    plan=lambda one: paired_plan(one, lambda: mixing(one.settings, one.names, one.graph), len(one.names), fresh=True),
+    check=rules,
+    plan=plan,
     clips=Clips(("fixed", "quantile")),
     figures=Figures(staleness="computing", invariants=invariants, report=report, claims=claims),
     grows=True,
@@ -254,4 +288,5 @@ ALGORITHM = Algorithm(
     command=lambda: COMMAND,
     population=imported_when_used("gossamer.algorithms.gossip.population", "RULES"),
     terms=terms,
+    workload=clients.workload,
 )

@@ -163,8 +163,8 @@ def report(numbers: IndexArray) -> Mapping[str, Any]:
 
 def against(settings: Settings, rates: int) -> str | None:
     """The key of a setting that is not covered, if there is one; as many ``rates`` as that would be computed."""
-    if settings.optimizer is not None:
-        return "algorithm.optimizer"
+    if settings.optimizer is not None or settings.whole:
+        return "algorithm.privacy_unit" if settings.optimizer is None else "algorithm.optimizer"
     if settings.aggregation is not None or settings.compression is not None:
         return "algorithm.compression" if settings.aggregation is None else "algorithm.aggregation"
     return "algorithm.learning_rate" if rates > loop.MOST_RATES and not loop.is_steady(settings.learning_rate) else None

@@ -12,7 +12,7 @@ The server of `edge_cloud`, with
 
 The schedule is a pure function of public constants (`mapa.stages`), so it costs no privacy, and ``gossamer plan mapa``
 prints it. With ``privacy_unit: client`` an edge's whole gradient is clipped to G, and B is 1 in all of it
-(`edge_cloud.whole`).
+(`clients.whole`).
 
 | symbol | here |
 |---|---|
@@ -35,13 +35,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from gossamer.algorithms.clients import parts
+from gossamer.algorithms.clients import parts, whole
 from gossamer.algorithms.clients.nodes import SERVER
+from gossamer.algorithms.clients.whole import EdgeSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
-from gossamer.algorithms.edge_cloud import whole
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
-from gossamer.algorithms.edge_cloud.whole import EdgeSettings
 from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
 from gossamer.algorithms.mapa.stages import COMMAND, Problem, Schedule, initial_clip
 from gossamer.algorithms.nodes import output

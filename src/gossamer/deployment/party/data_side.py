@@ -284,6 +284,8 @@ class DataHeld:
         self.held_out: StoredLedger | None = None
         self.charged = 0
         self.agreed, self.test = invited.agreed, None
+        if invited.data is None and options.trainer is not None:
+            raise SpecError("--app: an app trains on a party's own data, and this party has none; leave it out")
         if invited.data is not None:
             settings, budget = agreed.experiment.dataset, agreed.experiment.budget
             each = None if budget is None else budget.rows_per_person
@@ -299,7 +301,7 @@ class DataHeld:
                 )
             if options.trainer is not None and test is not None:
                 raise SpecError("--test: Gossamer tests models that it can call, and an app's it cannot; leave it out")
-            if options.trainer is not None and agreed.experiment.terms.unit == "client":
+            if options.trainer is not None:
                 place = prepared.names.index(self._name), len(prepared.names)
                 self._trainer = options.trainer(prepared.objective, *place)
                 self.agreed = replace(self.agreed, prepared=replace(prepared, objective=self._trainer))

@@ -29,7 +29,7 @@ from gossamer.deployment.peers.peers import PeerState
 from gossamer.errors import SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.personalisation import NOTE, personal_models
-from gossamer.experiment.results.summary import algorithm_of, card_of
+from gossamer.experiment.results.summary import algorithm_of, card_of, faults_of
 from gossamer.files import to_json
 from gossamer.keys.invitations import Invitation
 from gossamer.objectives.released_scores import FILE as HISTOGRAMS
@@ -72,6 +72,7 @@ def write_results(folder: StateFolder, agreed: Agreed, host: Host, held: DataHel
         **({} if rounds is None else {"rounds": rounds._asdict()}),
         "parameters": prepared.objective.size,
         "privacy": held.describe(),
+        **faults_of(held.agreed.prepared),
         "metrics": _tested(held, model),
         **_scores(held, model),
         **evaluation,

@@ -89,6 +89,9 @@ def troubles(found: Mapping[str, Any], private: bool) -> list[str]:
         lines.append(
             f"{counted(many, 'gradient')} of too large numbers {'was' if many == 1 else 'were'} left out; {remedy}"
         )
+    for whose, counts in found.get("counted_as_zero", {}).items():
+        reasons = ", ".join(f"{reason} {many}" for reason, many in counts.items())
+        lines.append(f"{whose} of the app: {counted(sum(counts.values()), 'answer')} counted as zero ({reasons})")
     return lines
 
 
@@ -169,8 +172,14 @@ def outcome(prepared: Prepared, simulator: Simulator, status: str, last: Mapping
         "ended": dict(sorted(Counter(simulator.finished.values()).items())),
         "gone": sorted(simulator.gone),
         "metrics": {name: value for name, value in last.items() if name not in COUNTS},
+        **faults_of(prepared),
         **own_figures(prepared, simulator),
     }
+
+
+def faults_of(prepared: Prepared) -> Figures:
+    """Answers of code that is not Gossamer's that counted as zero, if there were any."""
+    return {"counted_as_zero": prepared.objective.faults} if prepared.objective.faults else {}
 
 
 def algorithm_of(prepared: Prepared) -> dict[str, Any]:

@@ -230,6 +230,7 @@ class Run:
             progress.remarked(f"device: {device}")
         if self.engine_line:
             progress.remarked(self.engine_line)
+        self.prepared.objective.tried()
         self.evaluator.rehearse()
         if self.resumed is not None:
             go_on(self.resumed, self.parts)

@@ -25,12 +25,13 @@ from gossamer.notebooks import card, verbatim
 from gossamer.objectives.class_weights import ClassWeight
 from gossamer.objectives.network_settings import KIND as LOSSES
 from gossamer.objectives.network_settings import AdapterSettings, LossSettings
+from gossamer.objectives.objective import FOREIGN
 from gossamer.privacy.clipping import FixedClip, QuantileClip, StageClip
 from gossamer.privacy.guarantees import refused_delta
 from gossamer.privacy.tasks import TrainingQuery
 from gossamer.runtimes.speeds import SpeedSettings
 from gossamer.runtimes.world import FaultSettings, LinkSettings
-from gossamer.section import Kind, Registered, Section, bare, used
+from gossamer.section import Kind, Registered, Section, bare, says, used
 from gossamer.topology.topologies import KIND as TOPOLOGIES
 from gossamer.trained.about import AboutSettings
 
@@ -371,6 +372,8 @@ class Experiment(Section, Spec):
 
     def _problems(self) -> Iterator[str]:
         yield from ALGORITHMS[self.algorithm.name].check(self.algorithm, self)
+        if self.objective.name == FOREIGN:
+            yield from asked_of_foreign(self)
         privacy, seen, budget = self.privacy, self.evaluation, self.budget is not None
         ends_early = self.stop.accuracy is not None
         amount = budget or privacy.level is not None or privacy.agent_noise is not None
@@ -432,6 +435,15 @@ class Experiment(Section, Spec):
     def disturbed(self) -> bool:
         """Whether nodes are away at times, or cut off from each other."""
         return self.away or bool(self.links.partitions)
+
+
+def asked_of_foreign(spec: Experiment) -> Iterator[str]:
+    """Lines on what a spec asks of code that is not Gossamer's and makes whole updates, and cannot ask."""
+    algorithm, terms = spec.algorithm, spec.terms
+    keys = {name: type(algorithm).model_fields[name].default for name in terms.training}
+    own = [name for name, default in keys.items() if says(name, algorithm) or getattr(algorithm, name) != default]
+    rules = {"no training": not keys, "foreign examples": keys and terms.unit == EXAMPLE, "own training": own}
+    return refusals(__file__, rules, s=spec, own=own)
 
 
 def _in_a_line(section: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Edges that are protected with all that they have: what is clipped, the stages, what is proved, what is refused."""
+"""Nodes that are protected with all that they have: what is clipped, stages, what is proved, what is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ SIZE, Z = 650, 8.0
 CONSTANTS = {"gradient_sd": 2.0, "smoothness": 1.0, "loss_gap": 0.5, "kappa": 0.1, "reduction": 0.5}
 MAPA = {"name": "mapa", "nodes": 4, "privacy_unit": "client", "updates_per_node": 5, **CONSTANTS}
 AUDP = {"name": "audp", "nodes": 4, "privacy_unit": "client", "updates_per_node": 5}
+GOSSIP = {"name": "gossip", "nodes": 4, "privacy_unit": "client", "updates_per_node": 5, "batch_size": 64}
 SPECS: dict[str, dict[str, Any]] = {
+    "gossip": {"dataset": "digits", "algorithm": GOSSIP, "privacy": {"noise_multiplier": Z, "clip": 0.5}},
     "mapa": {"dataset": "digits", "algorithm": MAPA, "privacy": {"noise_multiplier": Z}},
     "audp": {"dataset": "digits", "algorithm": AUDP, "privacy": {"noise_multiplier": Z, "clip": 0.5}},
 }
@@ -65,7 +67,7 @@ def test_epsilon_is_that_of_one_gaussian_of_all_updates(name: str) -> None:
 def test_a_plan_is_of_whole_gradients_of_one_batch_and_amplifies_none() -> None:
     """A stage's clip comes with the question; the first one is Theorem 3's, with s of single examples."""
     first = float(first_clip(2.0, 1, 0.1))
-    for name, clip in (("mapa", first), ("audp", 0.5)):
+    for name, clip in (("mapa", first), ("audp", 0.5), ("gossip", 0.5)):
         plan = client_specs.planned(SPECS[name])
         for node, side in plan.sides.items():
             assert isinstance(side, ClientUpdate)
@@ -149,17 +151,18 @@ def test_the_step_of_theory_has_the_variance_of_whole_gradients() -> None:
     np.testing.assert_allclose(simulator.nodes[SERVER].state.x.values, x, rtol=1e-12)
 
 
-def test_without_noise_and_clip_it_is_asgd_of_whole_shards() -> None:
-    """Of all 721 examples of an edge at once: one step's update is their mean gradient, turned round."""
+@pytest.mark.parametrize(("name", "single"), [("audp", "asgd"), ("gossip", "gossip")])
+def test_without_noise_and_clip_it_is_that_of_whole_shards(name: str, single: str) -> None:
+    """Of all 721 examples of a node at once: one step's update is their mean gradient, turned round."""
     same = {"nodes": 2, "batch_size": 721, "updates_per_node": 6, "learning_rate": 0.3}
     bare = {"dataset": "digits", "privacy": "none", "objective": {"name": "softmax", "l2": 0.01}}
-    whole, single = (
+    whole, of_examples = (
         run(parse_spec({**bare, "algorithm": {**same, **algorithm}})).model
-        for algorithm in ({"name": "audp", "privacy_unit": "client"}, {"name": "asgd"})
+        for algorithm in ({"name": name, "privacy_unit": "client"}, {"name": single})
     )
     assert max(np.abs(values).max() for values in whole.values()) > 0.01
-    for name, values in whole.items():
-        np.testing.assert_allclose(values, single[name], atol=1e-6)
+    for part, values in whole.items():
+        np.testing.assert_allclose(values, of_examples[part], atol=1e-6)
 
 
 def test_the_ledger_and_the_report_say_so(tmp_path: Path) -> None:
@@ -176,7 +179,16 @@ def test_the_ledger_and_the_report_say_so(tmp_path: Path) -> None:
         assert found["noise_second_moment"] == pytest.approx(SIZE * (Z * found["clip"]) ** 2)
 
 
+def test_gossip_claims_nothing_of_single_examples() -> None:
+    """Theorem 2 of its paper is of gradients of examples that are clipped one by one."""
+    found = run(parse_spec(SPECS["gossip"])).summary["privacy"]
+    assert found["claims"] == []
+    assert {node["releases"] for node in found["nodes"].values()} == {5}
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("gossip", {"algorithm": {"noise": "pairwise"}}, "algorithm.noise: pairwise is shared by sums over samples"),
+    ("gossip", {"privacy": {"clip": "quantile"}}, "privacy.clip.policy: quantile counts gradients of single examples"),
     (
         "mapa",
         {"privacy": {"mechanism": "l2_laplace", "noise_multiplier": None, "epsilon": 1.0}},
