@@ -238,10 +238,8 @@ def epsilon_from_runs(
 
 def check_level(delta: float, confidence: float) -> None:
     """Refuse a delta or a confidence that is none."""
-    if not 0 <= delta < 1:
-        raise SpecError(f"delta lies in [0, 1), found {delta!r}")
-    if not 0 < confidence < 1:
-        raise SpecError(f"confidence lies in (0, 1), found {confidence!r}")
+    if not (0 <= delta < 1 and 0 < confidence < 1):
+        raise SpecError(f"delta lies in [0, 1) and confidence in (0, 1), found {delta!r} and {confidence!r}")
 
 
 def _ratios(hits: Sequence[Any], trials: Sequence[int], delta: float, level: float) -> Any:

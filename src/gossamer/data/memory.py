@@ -221,7 +221,7 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
         ) from None
     items = source if hasattr(source, "__iter__") else (source[n] for n in range(count))
     targets: list[npt.NDArray[Any]] = []
-    shape: tuple[int, ...] | None = None
+    first: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
     with tempfile.TemporaryFile() as file:
         for number, item in enumerate(items):
             if number == count:
@@ -230,24 +230,20 @@ def _streamed(source: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
                 )
             x, y = _pair(item, name)
             x, y = (_array(each, name) if batches is not None else _array(each, name)[None] for each in (x, y))
-            shape = x.shape[1:] if shape is None else shape
-            if x.shape[1:] != shape or len(x) != len(y):
+            shapes = x.shape[1:], y.shape[1:]
+            first = first if targets else shapes
+            if shapes != first or len(x) != len(y):
                 raise DataError(
-                    f"{name}, item {number}: expected features {list(shape)} as in the first, and a target for each, "
-                    f"found {list(x.shape[1:])} and {len(y)} for {len(x)}; bring all to one shape"
-                )
-            if targets and y.shape[1:] != targets[0].shape[1:]:
-                raise DataError(
-                    f"{name}, item {number}: expected a target {list(targets[0].shape[1:])} as of the first, found "
-                    f"{list(y.shape[1:])}; bring all to one shape"
+                    f"{name}, item {number}: expected features {list(first[0])} and targets {list(first[1])} as in the "
+                    f"first, found {len(x)} of {list(shapes[0])} and {len(y)} of {list(shapes[1])}; give all one shape"
                 )
             file.write(np.ascontiguousarray(as_float32(_numbers(x, name))).data)
             targets.append(y)
-        if shape is None or not file.tell():
+        if not file.tell():
             raise DataError(f"{name}: expected examples with features, found none in {kind}")
         y = np.concatenate(targets)
         file.flush()
-        return np.memmap(file, np.float32, "r", shape=(len(y), *shape)), y
+        return np.memmap(file, np.float32, "r", shape=(len(y), *first[0])), y
 
 
 def _sampler(source: Any) -> Any:

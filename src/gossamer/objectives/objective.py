@@ -491,9 +491,7 @@ def clipped_on(
         If the arguments do not fit each other.
     """
     if not len(models) == len(batches) == len(wheres):
-        raise DataError(
-            f"expected a batch and coordinates for each of {len(models)} models, found {len(batches)} and {len(wheres)}"
-        )
+        raise DataError(f"expected {len(models)} batches and coordinates, found {len(batches)} and {len(wheres)}")
     limits = clips_of(clips, len(models))
     if beyond := [where for where in wheres if where.first >= objective.size]:
         raise DataError(f"coordinates of {objective.size} numbers start below {objective.size}, found {beyond[0]}")

@@ -151,9 +151,9 @@ def test_no_rows_give_no_sums(data: Split) -> None:
 def test_what_does_not_fit_is_refused(data: Split) -> None:
     model = LinearModel("softmax", FEATURES, 3)
     w, batches, where = models_for(model, 2), [np.arange(3)] * 2, [Coordinates(0, 2)] * 2
-    with pytest.raises(DataError, match="for each of 2 models, found 2 and 1"):
+    with pytest.raises(DataError, match="2 batches and coordinates, found 2 and 1"):
         clipped_on(model, w, data, batches, 1.0, where[:1])
-    with pytest.raises(DataError, match="for each of 2 models, found 1 and 2"):
+    with pytest.raises(DataError, match="2 batches and coordinates, found 1 and 2"):
         clipped_on(model, w, data, batches[:1], 1.0, where)
     with pytest.raises(DataError, match="expected one clip"):
         clipped_on(model, w, data, batches, np.ones(3), where)

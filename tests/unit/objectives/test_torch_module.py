@@ -182,10 +182,10 @@ def test_copies_compute_the_same(copied: object) -> None:
     ("settings", "message"),
     [
         ({"loss": "hinge"}, r"loss is one of cross_entropy, mse, binary_cross_entropy, found 'hinge'"),
-        ({"l2": -1.0}, r"l2 is a number of at least 0, found -1.0"),
-        ({"memory_mib": 0}, "memory_mib and threads are at least 1, .*found 0 and"),
+        ({"l2": -1.0}, "l2 of 0 or more, .*found -1.0, "),
+        ({"memory_mib": 0}, "memory_mib of 1 or more .*found 0.0, 0 and None"),
         ({"strategy": "fast"}, r"strategy is one of auto, compiled, layers, threads, vmap, loop, found 'fast'"),
-        ({"threads": 0}, "memory_mib and threads are at least 1, .* and 0"),
+        ({"threads": 0}, "threads alike or None, found .* and 0"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:

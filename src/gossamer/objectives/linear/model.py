@@ -493,12 +493,9 @@ def _check_classes(loss: str, intercept: bool, class_weight: Floats | None, prev
 def _check_settings(loss: str, features: int, classes: int | None, l2: float, dtype: npt.DTypeLike) -> None:
     if loss not in LOSSES:
         raise SpecError(f"loss is one of {', '.join(LOSSES)}, found {loss!r}")
-    if features < 1:
-        raise SpecError(f"a linear model needs at least 1 feature, found {features}")
-    if not 0 <= l2 < math.inf:
-        raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
-    if np.dtype(dtype) not in (np.float32, np.float64):
-        raise SpecError(f"dtype is float32 or float64, found {np.dtype(dtype)}")
+    if features < 1 or not 0 <= l2 < math.inf or np.dtype(dtype) not in (np.float32, np.float64):
+        found = f"{features}, {l2} and {np.dtype(dtype)}"
+        raise SpecError(f"expected 1 feature or more, l2 of 0 or more, and float32 or float64, found {found}")
     if not LOSSES[loss].suits(classes):
         found = "real targets" if classes is None else f"{classes} classes"
         raise DataError(f"the {loss} loss is for {LOSSES[loss].wants}, found {found}; choose another loss")

@@ -58,11 +58,7 @@ def chain_of(module: nn.Module, shape: Sequence[int], parts: Sequence[Part]) -> 
     builder = _Builder(shape, parts)
     for name, layer in _leaves(module, ""):
         builder.add(name, layer)
-    if not any(
-        isinstance(each, (kinds.LinearLayer, kinds.Convolution, kinds.PooledConvolution)) for each in builder.layers
-    ):
-        raise Unknown("no layer has parameters")
-    if not isinstance(builder.layers[-1], kinds.LinearLayer):
+    if not builder.layers or not isinstance(builder.layers[-1], kinds.LinearLayer):
         raise Unknown("the last layer is no Linear")
     return tuple(builder.layers)
 
@@ -140,10 +136,9 @@ class _Builder:
     def convolution(self, layer: nn.Conv2d, weights: kinds.WeightPlaces) -> None:
         self._is_image()
         padding, (height, width) = layer.padding, layer.kernel_size
-        if layer.stride != (1, 1) or layer.dilation != (1, 1) or layer.groups != 1 or layer.padding_mode != "zeros":
+        plain = layer.stride == layer.dilation == (1, 1) and layer.groups == 1 and layer.padding_mode == "zeros"
+        if not plain or isinstance(padding, str) or len(set(padding)) > 1:
             raise Unknown("has a stride, dilation, groups or padding that no kernel has")
-        if isinstance(padding, str) or len(set(padding)) > 1:
-            raise Unknown(f"pads by {padding}, expected the same number all around")
         if padding[0]:
             self.arrange(padding[0])
         image = self.image
@@ -172,10 +167,8 @@ class _Builder:
         self.append(kinds.AveragePool(self.image, self._pooled(size, stride), size, stride))
 
     def normalisation(self, layer: nn.GroupNorm, weights: kinds.WeightPlaces) -> None:
-        if layer.affine and not weights.biased:
-            raise Unknown("has a weight without a bias")
-        if self.flat:
-            raise Unknown("is of vectors")
+        if self.flat or (layer.affine and not weights.biased):
+            raise Unknown("is of vectors, or has a weight without a bias")
         self.arrange()
         self._own()
         self.append(kinds.Normalisation(self.image, self.image, weights, layer.num_groups, layer.eps))

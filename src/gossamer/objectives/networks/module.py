@@ -632,9 +632,8 @@ def _reset(layer: nn.Module) -> None:
 
 
 def _check_settings(l2: float, memory_mib: int, strategy: str, threads: int | None) -> None:
-    if not 0 <= l2 < float("inf"):
-        raise SpecError(f"l2 is a number of at least 0, found {l2!r}")
     if strategy not in ("auto", COMPILED, *STRATEGIES):
         raise SpecError(f"strategy is one of auto, {COMPILED}, {', '.join(STRATEGIES)}, found {strategy!r}")
-    if not (memory_mib >= 1 and (threads is None or threads >= 1)):
-        raise SpecError(f"memory_mib and threads are at least 1, or None threads, found {memory_mib} and {threads}")
+    if not (0 <= l2 < float("inf") and memory_mib >= 1 and (threads is None or threads >= 1)):
+        found = f"{l2}, {memory_mib} and {threads}"
+        raise SpecError(f"expected l2 of 0 or more, memory_mib of 1 or more and threads alike or None, found {found}")

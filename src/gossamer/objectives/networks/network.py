@@ -55,9 +55,7 @@ def _named(own: OwnLoss) -> str:
 
 def _own(own: OwnLoss, classes: int | None) -> NetworkLoss:
     task = getattr(type(own), "task", None)
-    if task not in ("classification", "regression"):
-        raise ModelError(f"objective.loss: {_named(own)} must have a task, classification or regression, found {task}")
-    if (task == "classification") != (classes is not None):
+    if task != ("regression" if classes is None else "classification"):
         found = "real numbers" if classes is None else f"{classes} classes"
         raise SpecError(f"objective.loss: {_named(own)} is for {task}, and the targets are {found}; take another loss")
     try:
