@@ -85,20 +85,22 @@ def _utility(records: Sequence[Record]) -> Any:
 
 
 def _pairwise(records: Sequence[Record]) -> Any:
-    """Accuracy of the mean model by noise; a panel for graph and who leaves."""
-    graphs, leaves, ways = (_places(records, axis) for axis in ("graph", "leave", "noise"))
-    figure, axes = plt.subplots(1, len(graphs), figsize=(8, 3.5), sharey=True, layout="constrained")
-    for axis, graph in zip(axes, graphs, strict=True):
-        for number, way in enumerate(ways):
-            for place, leave in enumerate(leaves):
-                found = [
-                    record["curve"][-1][ACCURACY]
-                    for record in records
-                    if (record["graph"], record["leave"], record["noise"]) == (graph, leave, way)
-                ]
-                label = way if place == 0 else None
-                axis.plot([place + (number - 1) / 8] * len(found), found, "o", color=f"C{number}", label=label)
-        axis.set(title=graph, xticks=range(len(leaves)), xticklabels=leaves, xlabel="who leaves", ylabel="accuracy")
-        axis.grid(alpha=0.3)
-    axes[0].legend(fontsize="small")
+    """Accuracy of the mean model by noise; a panel for data, graph and who leaves."""
+    data, graphs, leaves, ways = (_places(records, axis) for axis in ("data", "graph", "leave", "noise"))
+    figure, axes = plt.subplots(len(data), len(graphs), figsize=(9, 6), sharey="row", layout="constrained")
+    found = defaultdict(list)
+    for record in records:
+        at = (record["data"], record["graph"], record["leave"], record["noise"])
+        found[at].append(record["curve"][-1][ACCURACY])
+    for row, one in zip(axes, data, strict=True):
+        for axis, graph in zip(row, graphs, strict=True):
+            for number, way in enumerate(ways):
+                for place, leave in enumerate(leaves):
+                    values = found[one, graph, leave, way]
+                    label = way if place == 0 else None
+                    axis.plot([place + (number - 1) / 8] * len(values), values, "o", color=f"C{number}", label=label)
+            axis.set(title=f"{one}, {graph}", xticks=range(len(leaves)), xticklabels=leaves, xlabel="who leaves")
+            axis.grid(alpha=0.3)
+        row[0].set_ylabel("accuracy")
+    axes[0][0].legend(fontsize="small")
     return figure
