@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -86,6 +87,42 @@ def test_a_federation_on_one_machine_is_seen_in_a_browser(tmp_path: Path) -> Non
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         until(driver, lambda _: "It is over" in driver.find_element("css selector", "p").text)
+        assert closed(address)
+
+
+@pytest.mark.slow
+def test_an_organiser_sees_all_parties_in_a_browser(tmp_path: Path, broker: Any) -> None:
+    """Lamps, who hears whom, and when a party fell silent."""
+    from tests.reference.deployments import parties
+
+    from gossamer.cli.federation.local_federation import LocalFederation
+
+    federation = LocalFederation.found(parse_spec(yaml.safe_load(SPEC % 20_000)), tmp_path / "f", broker.url)
+    with (
+        browser() as driver,
+        parties(federation) as there,
+        gossamer("federation", "status", federation.folder, "--live", "--wait", "60") as process,
+    ):
+        there.start()
+        assert process.stderr is not None
+        address = next(found[0] for line in process.stderr if (found := re.search(ADDRESS, line)))
+
+        def all_of(selector: str) -> list[Any]:
+            driver.switch_to.default_content()
+            driver.switch_to.frame(0)
+            return [*driver.find_elements("css selector", selector)]
+
+        driver.set_page_load_timeout(120)
+        driver.get(address)
+        until(driver, lambda _: len(all_of("circle.ok")) == 3 and len(all_of("line:not(.broken)")) == 6, 120)
+        assert said(driver) == []
+        there.kill("node-1")
+        until(driver, lambda _: len(all_of("circle.critical")) == 1 and all_of("line.broken"), 120)
+        assert {"ok", "critical"} <= {one.get_attribute("class") for one in all_of("rect")}
+        assert any("node-1: critical" in one.text for one in all_of("li"))
+        assert "node-1" in all_of("tr")[1].text  # the worst first
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
         assert closed(address)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import os
 import secrets
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -24,6 +25,7 @@ from importlib import resources
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from gossamer.errors import DataError, GossamerError
 from gossamer.report.drawing import needed, require_libraries
@@ -42,6 +44,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "SAMEORIGIN",
 }
+_CHANGES = 1000  # changes of parties that are shown
 _WAIT = 5_000  # milliseconds until the page looks again
 _REST = 9.0  # times the processor time of a drawing nothing is drawn: a tenth of a processor is for the page
 _NOTHING = "<!doctype html><html lang=en><title>Nothing yet</title><p>Nothing has been written yet.</p></html>"
@@ -123,13 +126,42 @@ class ShownFolders:
         return max(marks) if max(marks) >= self.since - _CLOCKS else 0
 
 
+class ShownParties:
+    """Parties as who watches sees them: lamps, who hears whom, and what changed when.
+
+    Attributes
+    ----------
+    mark : int
+        How often they were shown.
+    """
+
+    def __init__(self) -> None:
+        self.mark, self._text = 0, _NOTHING
+        self._changes: list[tuple[float, str, Mapping[str, Any]]] = []
+
+    def show(self, run: str, found: Mapping[str, Mapping[str, Any]], rows: Sequence[Sequence[str]]) -> None:
+        """Draw statuses by name, and the ``rows`` of their table, the first of which are its heads."""
+        now, before = time.time(), {name: (one["level"], one["state"]) for _, name, one in self._changes}
+        news = [(now, name, one) for name, one in found.items() if before.get(name) != (one["level"], one["state"])]
+        self._changes = [*self._changes, *news][-_CHANGES:]
+        turns = {name: math.tau * number / len(found) for number, name in enumerate(found)}
+        places = {name: (50 + 38 * math.sin(turn), 50 - 38 * math.cos(turn)) for name, turn in turns.items()}
+        said = {"run": run, "found": found, "rows": rows, "places": places, "changes": self._changes, "now": now}
+        self._text = _drawn("parties.html", clock=lambda at: time.strftime("%H:%M:%S", time.localtime(at)), **said)
+        self.mark += 1
+
+    def draw(self) -> str:
+        """The page."""
+        return self._text
+
+
 class Server(ThreadingHTTPServer):
     """Server of one report, until `shutdown`."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, door: Door, shown: ShownFolders) -> None:
+    def __init__(self, door: Door, shown: ShownFolders | ShownParties) -> None:
         super().__init__((_HOST, 0), _Request, bind_and_activate=False)
         self.socket.close()
         self.socket, self.token, self._shown = door.socket, door.token, shown
@@ -162,9 +194,12 @@ class Server(ThreadingHTTPServer):
 
 def _around() -> str:
     """Page that has the report in a frame, and draws it anew once there is more."""
-    environment = needed("jinja2").Environment(autoescape=True)
-    template = environment.from_string(resources.files(__package__).joinpath("live.html").read_text("utf-8"))
-    return str(template.render(nonce=secrets.token_urlsafe(16), wait=_WAIT))
+    return _drawn("live.html", nonce=secrets.token_urlsafe(16), wait=_WAIT)
+
+
+def _drawn(name: str, **said: object) -> str:
+    environment = needed("jinja2").Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return str(environment.from_string(resources.files(__package__).joinpath(name).read_text("utf-8")).render(said))
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -207,6 +242,17 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the terminal shows the run."""
+
+
+@contextmanager
+def served_here(shown: ShownFolders | ShownParties, door: Door) -> Iterator[None]:
+    """Have a browser find what is shown, by a thread of this process, until the block ends."""
+    with Server(door, shown) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
 
 
 # A process of its own for what a command does, so that nothing of it holds the command up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import multiprocessing
@@ -11,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from tests.unit.report.test_records import folder
 from gossamer.cli.logs import page_of
 from gossamer.cli.main import main
 from gossamer.report import serving
-from gossamer.report.serving import Door, Server, ShownFolders, served_beside
+from gossamer.report.serving import Door, ShownFolders, ShownParties, served_beside, served_here
 
 pytest.importorskip("altair", reason="needs the extra report")
 
@@ -42,14 +42,8 @@ def served(there: Path, since: int = 0) -> Iterator[str]:
 def serving_here(shown: ShownFolders) -> Iterator[str]:
     """Address of a server of that in a thread of this process."""
     door = Door.opened()
-    with Server(door, shown) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield door.address
-        finally:
-            server.shutdown()
-            thread.join()
+    with served_here(shown, door):
+        yield door.address
 
 
 @pytest.fixture
@@ -293,3 +287,18 @@ def test_a_folder_that_is_no_result_is_refused_before_it_is_shown(
 ) -> None:
     assert main(["report", str(tmp_path), "--live"]) == 2
     assert "with a summary.json" in capsys.readouterr().err
+
+
+def test_what_a_party_says_of_itself_is_text(tmp_path: Path) -> None:
+    """It may have said anything; a change of words alone is no news."""
+    shown, heads = ShownParties(), ("party", "level", "state")
+    for said in (EVIL, f"{EVIL} again"):
+        problem = {"level": "critical", "kind": "ledger", "text": said}
+        one = {"level": "critical", "state": EVIL, "problems": [problem], "peers": {"b": {"state": EVIL}, EVIL: {}}}
+        two = {"level": "ok", "state": "running", "problems": [], "peers": {}}
+        shown.show("run", {"a": one, "b": two}, [heads, ("a", "critical", EVIL), ("b", "ok", "running")])
+    page = shown.draw()
+    assert EVIL not in page
+    assert html.escape(EVIL) in page.replace("&#34;", "&quot;").replace("&#39;", "&#x27;")
+    assert page.count("<li>") == page.count("<rect") == 2
+    assert shown.mark == 2

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from gossamer.cli.federation.actions import run_flag
 from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
+from gossamer.cli.logs import door_for
 from gossamer.cli.printing import answered, say, table
 from gossamer.deployment.founding import layout as papers
 from gossamer.deployment.founding.founding import give_order
@@ -27,11 +29,20 @@ _EVERY = 5.0  # seconds between two tables, where one is watched
 def status_command(options: argparse.Namespace) -> int:
     """Show how the parties are; the worst of them gives the exit code."""
     watch = Watch(options.dir, say, options.wait, options.run)
-    with watch.transport:
+    with door_for(options) as door, watch.transport, ExitStack() as stack:
+        page = None
+        if door is not None:
+            from gossamer.report.serving import ShownParties, served_here
+
+            page = ShownParties()
+            stack.enter_context(served_here(page, door))
+            say(f"the parties, for you alone, until Ctrl-C: {door.address}")
         watch.look(options.wait, watch.all_heard)
         while True:
-            code = _shown(options, watch.statuses())
-            if not options.watch:
+            code = _shown(options, found := watch.statuses())
+            if page is not None:
+                page.show(watch.invitation.run, found, _table(found))
+            elif not options.watch:
                 return code
             watch.look(_EVERY)
 
@@ -132,12 +143,18 @@ def _shown(options: argparse.Namespace, found: Statuses) -> int:
     if options.watch:
         print(f"\n{time.strftime('%H:%M:%S')}")
     print_problems(found)
+    rows = _table(found)
+    print(table(rows), flush=True)
+    for name, *_ in rows[1:]:
+        say_dropped(f"dropped of {name}", found[name]["dropped"])
+    return code
+
+
+def _table(found: Statuses) -> list[tuple[str, ...]]:
+    """Heads and a row for each party, the worst first."""
     now, ordered = time.time(), sorted(found.values(), key=lambda status: -Severity[status["level"].upper()])
     head = ("party", "level", "state", "since", "version", "updates", "releases", "peers", "heard")
-    print(table([head, *(_row(status, now) for status in ordered)]), flush=True)
-    for status in ordered:
-        say_dropped(f"dropped of {status['node']}", status["dropped"])
-    return code
+    return [head, *(_row(status, now) for status in ordered)]
 
 
 def _row(status: Mapping[str, Any], now: float) -> tuple[str, ...]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gossamer.cli.logs import door_for, page_of
 from gossamer.cli.printing import say
 from gossamer.errors import CallerError, failing_as
-
-if TYPE_CHECKING:
-    from gossamer.report.serving import Door
 
 
 def report_command(options: argparse.Namespace) -> int:
@@ -21,6 +19,7 @@ def report_command(options: argparse.Namespace) -> int:
     from gossamer.report.model_card import CARD, model_card
     from gossamer.report.page import folders_in, write_figures, write_page, write_paper
     from gossamer.report.records import read_records
+    from gossamer.report.serving import ShownFolders, served_here
 
     folder, page = options.out or options.dir[0], None
     options.dir = [found for given in options.dir for found in folders_in(given)]
@@ -28,7 +27,11 @@ def report_command(options: argparse.Namespace) -> int:
     with door_for(options) as door:
         if door is not None:
             drawn()  # what cannot be shown is refused before anything is served
-            _serve(door, options)
+            say(f"the report, for you alone, until Ctrl-C: {door.address}")
+            page_now = partial(page_of, public=options.public, threshold=options.threshold)
+            with suppress(KeyboardInterrupt), served_here(ShownFolders(options.dir, page_now), door):
+                signal.pause()
+            say("the report is shown no more")
             return 0
     if options.card and len(options.dir) > 1:
         raise CallerError(f"--card: expected one run, found {len(options.dir)}; a card is of one model")
@@ -52,16 +55,3 @@ def report_command(options: argparse.Namespace) -> int:
         if options.pdf:
             print(write_paper(page, folder))
     return 0
-
-
-def _serve(door: Door, options: argparse.Namespace) -> None:
-    from gossamer.report.serving import Server, ShownFolders
-
-    say(f"the report, for you alone, until Ctrl-C: {door.address}")
-    with Server(
-        door, ShownFolders(options.dir, partial(page_of, public=options.public, threshold=options.threshold))
-    ) as server:
-        try:
-            server.serve_forever(0.1)
-        except KeyboardInterrupt:
-            say("the report is shown no more")
