@@ -197,10 +197,10 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     objective, limit = agreed.prepared.objective, agreed.prepared.experiment.deployment.alone_seconds
     size = min(objective.size * objective.dtype.itemsize + _BESIDE, LARGEST_FRAME)
 
-    def why(name: str) -> str:
+    def unreached(name: str) -> str:
         return transport.refusal(name) or (PAUSED if orders.newest[1] == PAUSE else "")
 
-    ways = why, transport.reconnect
+    ways = unreached, transport.reconnect
     reach = PeerReach(peers, size, limit, *ways, clock(), slow, transport.waits)
     overview = Overview(invited, reporter.status, clock(), folder.say, orders)
 
