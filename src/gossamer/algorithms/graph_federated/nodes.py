@@ -22,7 +22,7 @@ import numpy as np
 from gossamer.algorithms.aggregation import shortened
 from gossamer.algorithms.graph_federated.neighbours import Average, Combine, Leaving, Newest, Reach, Weights
 from gossamer.algorithms.graph_federated.settings import Sampling, Settings
-from gossamer.algorithms.nodes import EndingNode, Probe
+from gossamer.algorithms.nodes import EndingNode
 from gossamer.errors import PeerError
 from gossamer.privacy.tasks import LocalQuery, LocalUpdate
 from gossamer.protocol.effects import CancelTimer, Compute, Finish, Record, Reject, Release, Send, SetTimer
@@ -183,8 +183,8 @@ class ServerState:
         Rounds that the neighbours' models which were combined were behind.
     unanswered : int
         Updates that rounds ended without.
-    patience : float
-        Seconds until those that are waited for are asked whether they are there.
+    probes : int
+        Number of times that those who are waited for were asked whether they are there.
     ends : float or None
         The deadline.
     finished : str
@@ -214,7 +214,7 @@ class ServerState:
     staleness_sum: int = 0
     staleness_most: int = 0
     unanswered: int = 0
-    patience: float = 0.0
+    probes: int = 0
     ends: float | None = None
     finished: str = ""
     held: int | None = None
@@ -307,8 +307,8 @@ class ServerNode(EndingNode):
 
     def set_timers(self) -> Effects:
         """Set timers for agents that are late, and for peers that may be gone."""
-        self.state.patience = self.patience
-        yield SetTimer(self.patience, "probe")
+        self.state.probes = 0
+        yield self.wait_for("probe")
         if self.timeout is not None and self.state.phase == "gathering":
             yield SetTimer(self.timeout, "agents")
 
@@ -554,10 +554,8 @@ class ServerNode(EndingNode):
 
     def probe(self) -> Effects:
         """Have the session find out who of those that are waited for is gone; then again after twice as long."""
-        for peer in sorted(self.awaited):
-            yield Send(peer, Probe())
-        self.state.patience *= 2
-        yield SetTimer(self.state.patience, "probe")
+        yield from self.sound_out(sorted(self.awaited))
+        yield self.wait_for("probe")
 
     def resume(self, event: Resumed, now: float) -> Effects:
         """Timers are gone, and so is an answer that was under way; what agents were told may be lost."""
