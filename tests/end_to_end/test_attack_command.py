@@ -37,7 +37,7 @@ def spec(tmp_path: Path) -> Path:
     [
         (["--epsilon", "1e-300"], "--epsilon lies between 1e-9 and 10^12"),
         (["--epsilon", "nan"], "--epsilon lies between 1e-9 and 10^12"),
-        (["--out", "spec.yaml"], "--out spec.yaml: cannot make this folder"),
+        (["--out", "spec.yaml"], "spec.yaml: File exists; correct its name, or choose another place"),
     ],
 )
 def test_what_cannot_be_attacked_gets_one_line(

@@ -111,20 +111,13 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+_OF_PLACES = (
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL),
+)
 _REMEDIES: Mapping[int, str] = {
-    errno.ENOSPC: "make room and start again",
-    errno.EDQUOT: "make room and start again",
-    errno.EFBIG: "files may not become as large here; allow larger ones, or choose another place",
-    errno.EROFS: "have its disk mounted for writing, or choose another place",
-    errno.EACCES: "choose another place, or have its owner allow it",
-    errno.EPERM: "choose another place, or have its owner allow it",
-    errno.ENAMETOOLONG: "give a shorter one",
-    errno.ELOOP: "its links lead in a circle; correct them",
-    errno.ENOENT: "correct the name",
-    errno.ENOTDIR: "give another place",
-    errno.EISDIR: "give the name of a file",
-    errno.EEXIST: "give another name",
-    errno.EINVAL: "give another",
+    **dict.fromkeys(_FULL, "make room and start again"),
+    **dict.fromkeys(_OF_PLACES, "correct its name, or choose another place"),
 }
 """What to do where a file or a place does not allow what was asked for; all else is nobody's mistake."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from gossamer.cli.commands import naming, read_experiment, same_options, settings_of
 from gossamer.cli.logs import progress
 from gossamer.cli.printing import answered, epsilon, patience, say, table, wrapped
-from gossamer.errors import CallerError, counted, failing_as
+from gossamer.errors import CallerError, counted
 from gossamer.experiment.audits.canary_audit import audit_membership, audit_run
 from gossamer.experiment.audits.inversion_audit import Inversion, invert
 from gossamer.experiment.audits.leak_audit import LeakAudit, audit_leak
@@ -18,19 +18,6 @@ from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.specs.folder_names import default_folder
 from gossamer.files import make_own_folder, to_json, write_own
 from gossamer.report.drawing import stretched, write_grid
-
-
-def made_folder(path: Path) -> Path:
-    """Return the folder, made where it is not there.
-
-    Raises
-    ------
-    CallerError
-        If it cannot be made.
-    """
-    with failing_as(CallerError, f"--out {path}: cannot make this folder (", "); choose another"):
-        make_own_folder(path)
-    return path
 
 
 def inversion_command(options: argparse.Namespace) -> int:
@@ -43,7 +30,8 @@ def inversion_command(options: argparse.Namespace) -> int:
         prepared = prepare(experiment)
     how = {"examples": options.examples, "batch_size": options.batch_size, "method": options.method}
     found = invert(prepared, epsilons=options.epsilon, **how)
-    out = made_folder(options.out or Path("runs") / f"{options.spec.stem}-inversion")
+    out = options.out or Path("runs") / f"{options.spec.stem}-inversion"
+    make_own_folder(out)
     figure = _draw(found, out / "inversion.png")
     document = {**found.as_dict(), "figure": None if figure is None else str(figure)}
     write_own(out / "inversion.json", to_json(document, indent=2) + "\n")
