@@ -54,10 +54,10 @@ def _seen(event: Event) -> str:
 def _done(effect: Effect) -> str:
     if isinstance(effect, Send):
         return f"-> {effect.to}: {_shown(effect.message)}"
+    if isinstance(effect, Compute) and isinstance(effect.task, Release):
+        return f"data side, {effect.task.id}: noise on {_shown(effect.task.vector)}"
     if isinstance(effect, Compute):
         return f"data side, {effect.task.id}: {type(effect.task).__name__}"
-    if isinstance(effect, Release):
-        return f"data side, {effect.id}: noise on {_shown(effect.vector)}"
     return f"ends: {effect.reason}" if isinstance(effect, Finish) else ""
 
 

@@ -27,7 +27,7 @@ from gossamer.errors import PeerError
 from gossamer.privacy.clipping import Clipping, QuantileClip, StageClip
 from gossamer.privacy.mechanisms import Gaussian, Poisson
 from gossamer.privacy.tasks import MaskingStep, Query
-from gossamer.protocol.effects import Compute, Effect, Release, Send, SetTimer
+from gossamer.protocol.effects import Compute, Effect, Send, SetTimer
 from gossamer.protocol.encoding import decode, encode
 from gossamer.protocol.events import (
     Answered,
@@ -289,7 +289,7 @@ class _Happening:
         return Resumed(1.0)
 
     def _answer(self, effect: Any) -> Event:
-        task = effect if isinstance(effect, Release) else effect.task
+        task = effect.task
         if self.random.random() < 0.05:
             return Refused(task.id, 3)
         if isinstance(task, MaskingStep):
@@ -311,7 +311,7 @@ class _Happening:
                     for value in vars(message).values():
                         if isinstance(value, Vector) and value.values.dtype.kind == "f":
                             assert value.is_within(LARGEST_VALUE * self.members.size), f"{message} of {self.node.name}"
-                case Compute() | Release():
+                case Compute():
                     self.tasks = [*self.tasks[-7:], effect]
                 case SetTimer(_, name):
                     self.timers.add(name)

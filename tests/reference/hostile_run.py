@@ -15,7 +15,7 @@ from tests.reference.linked_peers import RUN, identity, member
 
 from gossamer.deployment.peers.peers import Heartbeat, Peers, PeerSettings, encode_content
 from gossamer.errors import PeerError
-from gossamer.protocol.effects import Compute, Finish, Reject, Release
+from gossamer.protocol.effects import Compute, Finish, Reject
 from gossamer.protocol.encoding import Buffer
 from gossamer.protocol.events import Answered, Completed
 from gossamer.protocol.messages import Acknowledge, MessageFrame, encode_frame, may_hear
@@ -77,7 +77,7 @@ class Party:
             match outcome:
                 case Transmit(to, frame):
                     self.run.publish(self.name, self.peers.seal(to, frame, now))
-                case Compute() | Release():
+                case Compute():
                     self.run.after(TASK, lambda effect=outcome: self.turn([DataSideAnswer(self._answer(effect))]))
                 case Reject(sender, reason):
                     self.peers.rejected(sender, reason, now)
@@ -86,7 +86,7 @@ class Party:
                     self.peers.finished(reason)
 
     def _answer(self, effect: Any) -> Completed | Answered:
-        task = effect if isinstance(effect, Release) else effect.task
+        task = effect.task
         vector: Any = FixedAnswers().admit(self.name, task)
         return Completed(task.id, vector, 1) if isinstance(vector, Released) else Answered(task.id, vector)
 

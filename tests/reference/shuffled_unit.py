@@ -110,7 +110,7 @@ class ShuffledUnit:
                 case Send(to, message):
                     assert not isinstance(message, Contribution)
                     self.flying.setdefault((name, to), deque()).append(encode_message(message))
-                case Compute(task) | (Release() as task):
+                case Compute(task):
                     self.computing.append((name, task))
                 case SetTimer(_, "agents"):
                     self.timer = True

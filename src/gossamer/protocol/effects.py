@@ -25,6 +25,39 @@ class Task(Protocol):
     def id(self) -> int: ...
 
 
+@value("task.release")
+class Release:
+    """Task of a data side that adds the next noise of the node's stream to ``vector``, a state that the node keeps raw.
+
+    The stream and the number of its records are fixed before the run. Ids are the numbers of the records: 0, 1, ... in
+    order. The id that was answered last may be asked for again, with the same vector, and is answered with the same
+    bytes.
+    """
+
+    id: int
+    vector: Model | Confined
+
+    steps = 0
+    label = Released
+    amendable, kept = False, True
+
+    @property
+    def answer_size(self) -> int:
+        """The count of numbers in the answer."""
+        return self.vector.size
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The type of the answer's numbers."""
+        found: np.dtype[np.generic] = self.vector.values.dtype
+        return found
+
+    @property
+    def base(self) -> Values:
+        """Numbers [size] that the noise is added to."""
+        return self.vector.values
+
+
 class Effect:
     """Base of all effects."""
 
@@ -66,40 +99,7 @@ class Interrupt(Effect):
     task: int
 
 
-@value("effect.release")
-class Release(Effect):
-    """Have the data side add the next noise of the node's stream to ``vector``, a state that the node keeps raw.
-
-    It answers with `Completed` or `Refused`. The stream and the number of its records are fixed before the run. Ids
-    are the numbers of the records: 0, 1, ... in order. The id that was answered last may be asked for again, with the
-    same vector, and is answered with the same bytes.
-    """
-
-    id: int
-    vector: Model | Confined
-
-    steps = 0
-    label = Released
-    amendable, kept = False, True
-
-    @property
-    def answer_size(self) -> int:
-        """The count of numbers in the answer."""
-        return self.vector.size
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """The type of the answer's numbers."""
-        found: np.dtype[np.generic] = self.vector.values.dtype
-        return found
-
-    @property
-    def base(self) -> Values:
-        """Numbers [size] that the noise is added to."""
-        return self.vector.values
-
-
-Request = Compute | Update | Interrupt | Release
+Request = Compute | Update | Interrupt
 """Effects for the node's data side."""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gossamer.errors import BudgetSpent
 from gossamer.privacy.tasks import Round
-from gossamer.protocol.effects import Compute, Interrupt, Release, Update
+from gossamer.protocol.effects import Compute, Interrupt, Update
 from gossamer.protocol.events import Answered, Completed, Counted, Event, Refused
 from gossamer.protocol.snapshots import Kept, kept_whole
 from gossamer.runtimes.activity import Activity
@@ -99,7 +99,7 @@ class Computations(LoopPart):
     """
 
     changing = ("_counters", "_asked", "_begun", "_tickets", "_results", "_rounds")
-    acts = ("_refuse", "_released", "_complete", "_complete_round")
+    acts = ("_refuse", "_complete", "_complete_round")
 
     def __init__(
         self,
@@ -151,21 +151,6 @@ class Computations(LoopPart):
         else:
             self._tickets[name, task.id] = ticket
             self._schedule(now + (took or 0.0), self._complete, name, (task.id, took))
-
-    def release(self, name: str, effect: Release, now: float) -> None:
-        """Noise on a state that a node keeps; it takes no time."""
-        try:
-            ticket = self._computer.admit(name, effect)
-        except BudgetSpent:
-            self._schedule(now, self._refuse, name, Refused(effect.id, self._computer.releases(name)))
-            return
-        (answer,) = self._computer.compute([ticket])
-        self._results[name, effect.id] = answer
-        self._schedule(now, self._released, name, effect.id)
-
-    def _released(self, name: str, record: int, now: float) -> None:
-        if (answer := self._results.pop((name, record), None)) is not None:  # otherwise the node was away
-            self._happen(name, _event(record, answer, 1))
 
     def update(self, name: str, effect: Update, now: float) -> None:
         """Swap a model into a running round, which may wait no longer."""

@@ -28,7 +28,6 @@ from gossamer.protocol.effects import (
     Interrupt,
     Record,
     Reject,
-    Release,
     Request,
     Send,
     SetTimer,
@@ -60,7 +59,6 @@ class DataSides(Protocol):
     def compute(self, name: str, effect: Compute, now: float) -> None: ...
     def update(self, name: str, effect: Update, now: float) -> None: ...
     def interrupt(self, name: str, effect: Interrupt, now: float) -> None: ...
-    def release(self, name: str, effect: Release, now: float) -> None: ...
 
 
 class Log(Protocol):
@@ -77,7 +75,6 @@ def requests(home: DataSides) -> dict[type, CarryOut]:
         Compute: home.compute,
         Update: home.update,
         Interrupt: home.interrupt,
-        Release: home.release,
     }
 
 
@@ -117,7 +114,7 @@ class HeldBack:
         else:
             self._ask(name, request, now)
 
-    compute = update = interrupt = release = take
+    compute = update = interrupt = take
 
     def look(self, name: str, now: float) -> None:
         """Ask what a node's data side was not asked, if it may be now."""

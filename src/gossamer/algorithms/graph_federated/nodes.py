@@ -406,7 +406,7 @@ class ServerNode(EndingNode):
         noise rounded away.
         """
         s = self.state
-        yield Release(s.round * self.records + s.links, s.own)
+        yield Compute(Release(s.round * self.records + s.links, s.own))
 
     @on(Completed)
     def released(self, done: Completed, now: float) -> Effects:

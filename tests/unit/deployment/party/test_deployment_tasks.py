@@ -71,7 +71,7 @@ def test_what_has_no_receipt_is_answered_without_one() -> None:
 
 
 def test_a_release_of_a_state() -> None:
-    (event,) = events(Tasks("a", Computer()).ask(Release(5, Confined(np.ones(2)))))
+    (event,) = events(Tasks("a", Computer()).ask(Compute(Release(5, Confined(np.ones(2))))))
     assert isinstance(event, Completed)
     assert event.id == 5
 
@@ -81,7 +81,9 @@ def test_gradients_that_are_not_finite_are_recorded() -> None:
     assert outcome.records == (Record("gradients_not_finite", 2.0),)
 
 
-@pytest.mark.parametrize("request_", [gradient(1), round_of(1, 2, 2), Release(1, Confined(np.ones(2)))], ids=repr)
+@pytest.mark.parametrize(
+    "request_", [gradient(1), round_of(1, 2, 2), Compute(Release(1, Confined(np.ones(2))))], ids=repr
+)
 def test_what_the_ledger_refuses_is_not_computed(request_: Any) -> None:
     computer = Computer(most=0)
     assert events(Tasks("a", computer).ask(request_)) == [Refused(1, 0)]
