@@ -71,11 +71,7 @@ class Log(Protocol):
 
 def requests(home: DataSides) -> dict[type, CarryOut]:
     """Return what carries out the requests to a data side, by kind."""
-    return {
-        Compute: home.compute,
-        Update: home.update,
-        Interrupt: home.interrupt,
-    }
+    return {Compute: home.compute, Update: home.update, Interrupt: home.interrupt}
 
 
 def interpreter(
