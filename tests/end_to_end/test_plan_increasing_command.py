@@ -85,7 +85,7 @@ def test_example_3(capsys: pytest.CaptureFixture[str]) -> None:
 def test_r0_and_relation(capsys: pytest.CaptureFixture[str]) -> None:
     """A number is as good as max; under replace-one twice as much is proved at most; r0(8) is the default."""
     expected = document(capsys, EXAMPLE_3)
-    found = document(capsys, EXAMPLE_3, {"--r0": repr(1 / math.e), "--relation": "replace_one"})
+    found = document(capsys, EXAMPLE_3, {"--r0": repr(1 / math.e), "--neighboring-relation": "replace_one"})
     assert found["q"] == expected["q"]
     assert found["proved"]["epsilon"] == pytest.approx(0.253, rel=1e-2)
     assert found["proved"]["smallest_sigma"] > expected["proved"]["smallest_sigma"]

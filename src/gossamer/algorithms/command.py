@@ -33,8 +33,6 @@ class Option:
         Word that stands for its value.
     gt, ge, lt, le : float, optional
         Numbers that it is above, at least, below and at most. All are finite.
-    also : tuple of str
-        Other flags of it.
     asked : str, optional
         Words that ask for it where it is needed and missing; by default, its flag.
     """
@@ -45,7 +43,6 @@ class Option:
     ge: float | None = None
     lt: float | None = None
     le: float | None = None
-    also: tuple[str, ...] = ()
     asked: str | None = None
 
     def refusal(self, value: Any, whole: bool) -> str | None:

@@ -99,7 +99,7 @@ class Options(of.RoundProblem):
     """Options of the command."""
 
     r0: Annotated[str | None, Option("a number up to 1/e, or max (default: r0(sigma) of the main theorem)", "R")] = None
-    neighboring_relation: Annotated[NeighboringRelation, Option("of what is proved", also=("--relation",))] = (
+    neighboring_relation: Annotated[NeighboringRelation, Option("of what is proved")] = (
         NeighboringRelation.ADD_OR_REMOVE_ONE
     )
 

@@ -58,15 +58,15 @@ def _options(command: Command) -> dict[str, tuple[Any, Option]]:
 
 
 def _add(parser: Any, name: str, kind: Any, option: Option, default: Any) -> None:
-    flags, shown = (flag_of(name), *option.also), default.value if isinstance(default, StrEnum) else default
+    flag, shown = flag_of(name), default.value if isinstance(default, StrEnum) else default
     if kind is bool:
-        parser.add_argument(*flags, action="store_true", help=option.help)
+        parser.add_argument(flag, action="store_true", help=option.help)
         return
     more: dict[str, Any] = {"type": kind, "metavar": option.metavar}
     if typing.get_origin(kind) is typing.Literal or issubclass(kind, StrEnum):
         more = {"choices": [*(typing.get_args(kind) or [member.value for member in kind])]}
     said = "" if default is None else f" (default: {shown:g})" if isinstance(shown, float) else f" (default: {shown})"
-    parser.add_argument(*flags, default=shown, help=option.help + said, **more)
+    parser.add_argument(flag, default=shown, help=option.help + said, **more)
 
 
 def plan_command(name: str, command: Command, options: argparse.Namespace) -> int:
