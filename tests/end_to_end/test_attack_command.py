@@ -252,3 +252,30 @@ def test_mistakes_of_an_audit(spec: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "canaries" in mistake(capsys, "audit", spec, "--canaries", 5000, "--guesses", 6)
     assert "confidence" in mistake(capsys, "audit", spec, "--canaries", 5, "--guesses", 5, "--confidence", 95)
     assert not Path("runs").exists()
+
+
+def test_an_audit_by_an_observer(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Canaries are at other nodes, and its own examples are members like any others."""
+    options = ["audit", spec, "--observer", "node:node-0", "--canaries", 50, "--guesses", 20, "--overwrite"]
+    audit = document(capsys, *options)["privacy"]["audits"]["one_run"]
+    assert audit["observer"] == "node:node-0"
+    assert 0 <= audit["epsilon_lower_bound"] <= min(audit["proved_epsilon"], audit["gradients_fixed_epsilon"])
+    assert document(capsys, "membership", "runs/spec-audit-seed0")["members"] == 1442 - 50
+    assert main(["attack", *map(str, options)]) == 0
+    assert "node:node-0: at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("observer", "more", "said"),
+    [
+        ("node:node-77", [], "the run has no node 'node-77'"),
+        ("node:node-0+final", [], "audits are of observers of messages, found node:node-0+final; leave out final"),
+        ("everyone", ["--score", "loss"], "--observer everyone guesses from messages, found --score loss"),
+        ("everyone", ["--set", "privacy.clip={policy: quantile}"], "gradients of a fixed clip"),
+    ],
+)
+def test_observers_that_cannot_audit(
+    observer: str, more: list[str], said: str, spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in mistake(capsys, "audit", spec, "--observer", observer, *more)
+    assert not Path("runs").exists()

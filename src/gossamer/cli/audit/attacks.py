@@ -85,7 +85,7 @@ def audit_command(options: argparse.Namespace) -> int:
     shown = progress()
     try:
         out = options.out or default_folder(options.spec, "audit", experiment.seed, settings_of(options))
-        same = ("canaries", "guesses", "score", "overwrite", "confidence")
+        same = ("canaries", "guesses", "score", "observer", "overwrite", "confidence")
         how = {"kind": options.canary, **{name: getattr(options, name) for name in same}}
         result = audit_run(experiment, out, progress=shown, **how)
     finally:
@@ -105,6 +105,8 @@ def _audit_report(audit: dict[str, Any]) -> str:
     ]
     if reproducible:
         rows.append(("with a noise secret: at most", epsilon(audit["would_be_epsilon"]), ""))
+    if "observer" in audit:
+        rows.append((f"{audit['observer']}: at most", epsilon(audit["gradients_fixed_epsilon"]), "gradients_fixed"))
     return (
         f"\n{audit['correct']} of {audit['guesses']} guesses are right, about {audit['canaries']} canaries "
         f"({audit['canary']}, scored by {audit['score']})\n\n{table(rows)}\n\n"

@@ -27,6 +27,7 @@ from gossamer.attacks.audit import (
 from gossamer.attacks.canaries import Canaries, Sum, choose_canaries, correct_guesses, plant
 from gossamer.data.examples import Split
 from gossamer.errors import DataError, SpecError
+from gossamer.experiment.audits.observers import View, against_nodes
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared, prepare
 from gossamer.experiment.preparation.private_scale import check_not_private, rescaled
@@ -40,8 +41,10 @@ from gossamer.experiment.specs.spec_file import read_spec
 from gossamer.files import held
 from gossamer.objectives.objective import clipped_on
 from gossamer.privacy.accounting.accountants import worst_profile
+from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import Guarantee, PrivacyProfile
 from gossamer.privacy.mechanisms import BallGaussian, Gaussian, L2Laplace, Laplace, NeighboringRelation, ReleaseKind
+from gossamer.privacy.observers.system import members_of
 from gossamer.privacy.tasks import Gradient, Round
 from gossamer.protocol.effects import Compute
 from gossamer.protocol.events import Completed
@@ -214,6 +217,7 @@ def audit_run(
     guesses: int | None = None,
     kind: CanaryChoice = "auto",
     score: Score = "gradient",
+    observer: str | None = None,
     confidence: float = REPORTED,
     overwrite: bool = False,
     progress: RunProgress | None = None,
@@ -237,6 +241,9 @@ def audit_run(
     score : {"gradient", "loss"}
         Basis of guesses: how much likelier all gradients that a canary's node released are with it, or its loss under
         the run's model alone.
+    observer : str, optional
+        Observer who guesses from its view of the messages alone, such as ``node:node-3`` (`View`), about canaries of
+        nodes that it is not; hypotheses are of Gaussian differential privacy.
     confidence : float
         Confidence level of the bound.
     overwrite : bool
@@ -264,6 +271,8 @@ def audit_run(
                 f"canaries are scored by gradients that nodes release, and {experiment.algorithm.name} releases "
                 "none, but what is made of many local steps; score by loss"
             )
+        if observer is not None and score == "loss":
+            raise SpecError(f"--observer {observer} guesses from messages, found --score loss; leave one of them out")
         count = sum(map(len, prepared.shards)) if canaries is None else canaries
         if count < 1:
             raise SpecError(f"expected at least 1 canary, found {count}; an audit without any measures nothing")
@@ -271,12 +280,18 @@ def audit_run(
             raise SpecError(f"expected 1 to {count} guesses, at most one a canary, found {guesses}")
         planted = canaries_of(prepared, count, kind)
         plan = plan_run(prepared)
-        planned = plan.guarantee.would_be or plan.guarantee  # nobody who judges draws the noise again
-        guesses = best_guesses(count, planned.mu) if guesses is None else guesses
+        members = members_of(observer, prepared.names) if observer else frozenset()
+        guarantee = against_nodes(plan) if members else plan.guarantee
+        planned = guarantee.would_be or guarantee  # nobody who judges draws the noise again
         blank = _blank(experiment.privacy.relation, planted)
-        listener = Listener(prepared, planted, blank is not None)
         dataset = replace(prepared.dataset, train=plant(prepared.dataset.train, planted))
         audited = replace(prepared, dataset=dataset, blank=blank)
+        listener: Listener | View = Listener(prepared, planted, blank is not None)
+        most, family = planned.mu, family_of(prepared, plan)
+        if observer is not None:
+            listener = View(prepared, planted, blank is not None, plan, observer)
+            most, family = listener.mu, HypothesisFamily(PrivacyProfile.gaussian, "Gaussian differential privacy")
+        guesses = best_guesses(count, most) if guesses is None else guesses
         # Named by canaries, their slots and who takes part, an audit shares its noise with no other run.
         purpose = f"audit {kind} {planted.rows.tolist()} {planted.included.tolist()}"
         sources = sources_of(audited, plan, secret, purpose)
@@ -286,12 +301,11 @@ def audit_run(
             result = run.go()
         scores = listener.scores if score == "gradient" else _losses(prepared, planted, result)
         asked = count, guesses, correct_guesses(planted, scores, guesses)
-        bound = epsilon_one_run(
-            *asked, experiment.delta, experiment.privacy.relation, confidence, family_of(prepared, plan)
-        )
-        proved = result.guarantee.would_be or result.guarantee
-        refuted = rejects(*asked, proved.profile, 1 - confidence)
-        found = {**_found(bound, *asked), "canary": _kind(prepared, kind), "score": score, **_proved(result.guarantee)}
+        bound = epsilon_one_run(*asked, experiment.delta, experiment.privacy.relation, confidence, family)
+        refuted = rejects(*asked, planned.profile, 1 - confidence)
+        found = {**_found(bound, *asked), "canary": _kind(prepared, kind), "score": score, **_proved(guarantee)}
+        if observer is not None:
+            found |= {"observer": observer, "gradients_fixed_epsilon": gaussian_epsilon(most, experiment.delta)}
         publish(result.summary, "one_run", {**found, "refuted": refuted}, folder)
         return result
 

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,19 @@ from scipy.sparse.csgraph import shortest_path
 
 from gossamer.algorithms.persons import spread
 from gossamer.algorithms.plan import Plan
-from gossamer.arrays import FloatArray
+from gossamer.arrays import FloatArray, Floats, IndexArray
+from gossamer.attacks.canaries import Canaries
+from gossamer.data.examples import Split
 from gossamer.errors import SpecError, failing_as
+from gossamer.experiment.audits.inversion_audit import released_gradients
 from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.summary import all_finite
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
-from gossamer.privacy.observers.sensitivity import EVERY, Mu, Participation
+from gossamer.privacy.mechanisms import NoNoise
+from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, shifts
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import encode
@@ -40,11 +44,17 @@ from gossamer.vectors import Confined, Public
 
 MOST = 2 * 2**30
 """Bytes of coefficients that are kept at a time, about."""
+_FAINT = 1e-5
+"""Part of the largest singular value up to which messages are rounded too much to tell anything."""
 Traces = Mapping[str, Path]
 
 
 def linear_system(
-    prepared: Prepared, plan: Plan, receivers: Container[str] | None = None, traces: Traces | None = None
+    prepared: Prepared,
+    plan: Plan,
+    receivers: Container[str] | None = None,
+    traces: Traces | None = None,
+    started: bool = False,
 ) -> LinearSystem:
     """Return what a run's messages are of its noisy gradients.
 
@@ -56,6 +66,9 @@ def linear_system(
         Nodes whose messages are kept, since all of them may take much memory; by default those of all.
     traces : mapping of str to Path, optional
         Trace of each node, of a run that was deployed; by default it is the one that a simulation has.
+    started : bool
+        Whether the model at the start is the first draw, there is one block of time, and what each node releases is
+        kept as a message to itself, as who compares it with vectors of a run needs it.
 
     Raises
     ------
@@ -73,8 +86,10 @@ def linear_system(
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
     shared = len(prepared.graph.edges) if prepared.experiment.terms.paired else 0
     # Where noise and gradients are apart, there are no blocks.
-    book = Book(2**62 if prepared.cast.trust else len(context.names) + shared)
-    start = Combination(context.initial.size, context.initial.values.dtype, np.zeros(0), book)
+    book = Book(2**62 if prepared.cast.trust or started else len(context.names) + shared)
+    size, dtype = context.initial.size, context.initial.values.dtype
+    known = Draw("", 0.0, noisy=False)
+    start = book.drawn(size, dtype, 1.0, known) if started else Combination(size, dtype, np.zeros(0), book)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
     spec = prepared.experiment
     sides = LinearSides(plan, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book)
@@ -87,6 +102,8 @@ def linear_system(
                 if isinstance(vector, Public) and not isinstance(vector.values, Combination):
                     continue  # what follows from no data
                 seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined), len(book.blocks)))
+        elif started and isinstance(event, Completed):
+            seen.append(Seen(step.node, step.node, _row(event.released), inside=True))
 
     if traces is not None:
         _replay(nodes, sides, traces, watch)
@@ -221,9 +238,7 @@ class NetworkPrivacy:
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
                     found[one] = {name: all_of_it[name] for name in nodes if name in all_of_it.keys() - members[one]}
-        # Nodes may know draws of noise that whom the first guarantee is about does not.
-        told = next((one for one in plan.guarantees.values() if one.observer == OTHER_NODES), plan.guarantee)
-        return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, told)
+        return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, against_nodes(plan))
 
     def epsilon(self, mu: float) -> float:
         """Return the epsilon of a mu."""
@@ -246,6 +261,11 @@ class NetworkPrivacy:
         }
 
 
+def against_nodes(plan: Plan) -> Guarantee:
+    """Return the guarantee against all other nodes, who may know noise that whom the first is about does not."""
+    return next((one for one in plan.guarantees.values() if one.observer == OTHER_NODES), plan.guarantee)
+
+
 def _hops(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[str]]) -> dict[str, dict[str, int]]:
     """Count links between each node and the nearest one of each observer that has some."""
     places = {name: place for place, name in enumerate(nodes)}
@@ -254,3 +274,90 @@ def _hops(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[st
     away = shortest_path(graph, directed=False, unweighted=True)
     near = {one: away[[places[name] for name in names]].min(axis=0) for one, names in members.items() if names}
     return {one: {name: int(hops) for name, hops in zip(nodes, of) if hops < math.inf} for one, of in near.items()}
+
+
+@dataclass
+class View:
+    """View of an observer of a run with data, who scores canaries by what it makes of messages.
+
+    Messages are V = R (G + Z), once what follows from the start is taken off, so who has them can tell as much of G + Z
+    as its part in the rows of R. Of all that explain V the shortest, X = R^+ V, has that part and no other: it is what
+    reconstruction through a network finds [1], and exact for each gradient that V decides. A change D of a party's
+    gradients moves X by P D among noise of covariance P, P the projection on the rows, so <D, X> tells two worlds apart
+    best; where noise and gradients are apart, in coordinates in which noise is independent.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        The run, with the examples that slots have without their canaries.
+    canaries : Canaries
+        Canaries, of which it does not look at ``included``.
+    blank : bool
+        Whether slots without their canaries hold nothing.
+    plan : Plan
+        Plan of the run.
+    observer : str
+        Observer, as `LinearSystem.against` has them; without the models at the end.
+
+    References
+    ----------
+    [1] El Mrini, Cyffers and Bellet, "Privacy attacks in decentralized learning", ICML 2024, arXiv 2402.10001.
+    """
+
+    prepared: Prepared
+    canaries: Canaries
+    blank: bool
+    plan: Plan
+    observer: str
+    vectors: list[FloatArray] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if "final" in self.observer.split("+"):
+            raise SpecError(f"audits are of observers of messages, found {self.observer}; leave out final")
+        self.system = linear_system(self.prepared, self.plan, started=True)
+
+    @property
+    def mu(self) -> float:
+        """What the observer learns of any party at most, if all gradients are fixed."""
+        return max(one.most for one in self.system.against(self.observer).values())
+
+    def __call__(self, step: TraceStep) -> None:
+        """Record what a node hears, and what it releases."""
+        event = step.event
+        if isinstance(event, Received):
+            self.vectors += (np.asarray(one.values) for one in vectors_in(event.message))
+        elif isinstance(event, Completed):
+            self.vectors.append(np.asarray(event.released.values))
+
+    def gradients(self) -> tuple[FloatArray, FloatArray]:
+        """Return the observer's R [vectors, draws] but for the start, and X [draws, size], in deviations of noise."""
+        found = {id(one.row): vector for one, vector in zip(self.system.seen, self.vectors, strict=True)}
+        kept = [row for _, row in self.system.seen_by(self.observer)]
+        rows = np.array([np.pad(row, (0, len(self.system.draws) - len(row))) for row in kept])
+        values = [found[id(row)] - row[0] * np.asarray(self.prepared.initial.values, np.float64) for row in kept]
+        rows[:, 0] = 0.0
+        return rows, np.linalg.lstsq(rows, np.array(values), rcond=_FAINT)[0]
+
+    @property
+    def scores(self) -> Floats:
+        """How much likelier each canary is in than out, [canaries], by its gradient at the first model.
+
+        Nothing is said of the observer's own nodes.
+        """
+        rows, found = self.gradients()
+        draws, (moves, _) = self.system.draws, shifts(list(rows), self.system.draws)
+        members = members_of(self.observer, self.prepared.names)
+        each = self._at_first(self.canaries.examples, np.arange(len(self.canaries)))
+        each -= 0.0 if self.blank else self._at_first(self.prepared.dataset.train, self.canaries.rows)
+        scores = np.zeros(len(each))
+        for name, shard in zip(self.prepared.names, self.prepared.shards, strict=True):
+            if (own := np.isin(self.canaries.rows, shard)).any() and name not in members:
+                moved = np.array([draw.moved * (draw.owner == name) for draw in draws])
+                scores[own] = each[own] @ (moved @ moves @ (moves.T @ found))
+                scores[own] -= np.median(scores[own])  # all of a node's examples have something in common
+        return scores
+
+    def _at_first(self, data: Split, rows: IndexArray) -> FloatArray:
+        """Clipped gradients of examples at the first model, [rows, size]."""
+        law, start = NoNoise(next(iter(self.plan.mechanisms.values())).clip), self.prepared.initial
+        return released_gradients(self.prepared.objective, data, list(rows[:, None]), start, law, seed=0)
