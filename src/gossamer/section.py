@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import ModuleSpec
@@ -43,8 +43,8 @@ else:
 
         def __call__(cls, *args: Any, **given: Any) -> Any:
             if args:
-                said = ", ".join(f"{key}={value!r}" for key, value in (cls._keyed(args, given) | given).items())
-                raise SpecError(f"expected keyword arguments alone, found {listed([*map(repr, args)])}; write {said}")
+                found, keys = listed([*map(repr, args)]), listed([*cls.__signature__.parameters])
+                raise SpecError(f"expected keyword arguments alone, found {found}; write each with its key, of {keys}")
             try:
                 return super().__call__(**given)
             except ValidationError as error:
@@ -80,23 +80,6 @@ class Section(BaseModel, metaclass=_InWords):
         )
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @classmethod
-    def _keyed(cls, values: Sequence[Any], given: Collection[str]) -> dict[str, Any]:
-        """Values by the first keys that take them, each by one of its own; ``...`` stands for a key of none."""
-        found: dict[str, Any] = {}
-        for value in values:
-            free = [key for key in cls.__signature__.parameters if key not in {*found, *given}]
-            found[next((key for key in free if cls._takes(key, value)), "...")] = value
-        return found
-
-    @classmethod
-    def _takes(cls, key: str, value: Any) -> bool:
-        try:
-            cls.model_validate({key: value})
-        except ValidationError as error:
-            return all(problem["loc"][:1] != (key,) for problem in error.errors())
-        return True
 
     @model_validator(mode="before")
     @classmethod

@@ -36,7 +36,7 @@ from gossamer.errors import (
     listed,
     require_counts,
 )
-from gossamer.extras import install_line
+from gossamer.extras import require
 from gossamer.files import write_own
 from gossamer.objectives.noisy_figures import LEAST
 from gossamer.objectives.objective import Objective
@@ -607,12 +607,9 @@ def check_target(to: str) -> Target:
             f"expected a program that models are exported to, found {found!r}{did_you_mean(found, TARGETS)}"
         )
     target = TARGETS[to]
-    missing = [package for package in target.needs if find_spec(package) is None]
-    if missing:
-        raise CallerError(
-            f"an export to {to} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
-            f"installed: {install_line(target.extra)}"
-        )
+    for package in target.needs:
+        if find_spec(package) is None:  # to import it takes seconds
+            require(package, f"an export to {to} needs", target.extra)
     return target
 
 

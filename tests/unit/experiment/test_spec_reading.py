@@ -396,15 +396,13 @@ def test_a_limit_alone_can_be_switched_off_without_quotes(text: str, seconds: fl
         (lambda: gs.Gossip(topology="rng"), "topology: unknown name 'rng'; did you mean ring?"),
         (
             lambda: gs.Gossip(8, "ring"),  # type: ignore[misc]
-            "expected keyword arguments alone, found 8, 'ring'; write nodes=8, topology='ring'",
-        ),
-        (
-            lambda: gs.Gossip(0.5, topology="ring", nodes=8),  # type: ignore[misc]
-            "expected keyword arguments alone, found 0.5; write learning_rate=0.5, topology='ring', nodes=8",
+            "expected keyword arguments alone, found 8, 'ring'; write each with its key, of privacy_unit, nodes, "
+            "learning_rate, optimizer, batch_size and 7 more",
         ),
         (
             lambda: gs.Budget(object),
-            "expected keyword arguments alone, found <class 'object'>; write ...=<class 'object'>",
+            "expected keyword arguments alone, found <class 'object'>; write each with its key, of epsilon, delta, "
+            "rows_per_person",
         ),  # type: ignore[misc,call-arg]
         (lambda: gs.Gossip(nodes="x"), "nodes: input should be a whole number, such as 1000, found 'x'"),
         (lambda: gs.Budget(), "epsilon is missing: expected a number, found nothing; add epsilon"),  # type: ignore[call-arg]

@@ -8,7 +8,6 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -217,10 +216,9 @@ def test_a_network_is_none_of_scikit_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", exporting.TARGETS)
 def test_a_missing_package_names_its_extra(to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find: Callable[[str], Any] = exporting.find_spec
-    gone = exporting.TARGETS[to].needs[-1]
-    monkeypatch.setattr(exporting, "find_spec", lambda name: None if name == gone else find(name))
-    words = f"needs {gone}, which is not installed: {re.escape(install_line(exporting.TARGETS[to].extra))}"
+    gone, extra = exporting.TARGETS[to].needs[-1], exporting.TARGETS[to].extra
+    monkeypatch.setitem(sys.modules, gone, None)
+    words = f"needs the optional package {gone}, which is not installed: {re.escape(install_line(extra))}"
     with pytest.raises(CallerError, match=words):
         exporting.check_target(to)
 
