@@ -74,15 +74,11 @@ class Listed:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of the table, and those that the module adds."""
-        one_of: Any = None
         for line in self.lines:
             if line == "...":
                 import_module(f"gossamer.cli.{self.module}").add_arguments(parser)
             elif line.startswith("@"):
                 _EVERY[line].add_arguments(parser)
-            elif line.startswith("/ "):
-                one_of = one_of or parser.add_mutually_exclusive_group(required=True)
-                _add(one_of, line[2:])
             elif not line.startswith("| "):
                 _add(parser, line)
 
@@ -180,9 +176,6 @@ class CommandParser(argparse.ArgumentParser):
         """Return the help, whose usage has what is needed and `[options]` for all else."""
         needed = [] if self._needed is None else self._needed._group_actions
         words = [f"{one.option_strings[0]} {_value_of(one)}" for one in needed]
-        for group in self._mutually_exclusive_groups:
-            each = [f"{one.option_strings[0]} {_value_of(one)}" for one in group._group_actions]
-            words += [f"({' | '.join(each)})"] * group.required
         places = [_value_of(one) for one in self._actions if not one.option_strings]
         text = textwrap.fill(" ".join([self.prog, *words, "[options]", *places]), 72, break_on_hyphens=False)
         self.usage = text.replace("%", "%%").replace("\n", "\n" + " " * 7)

@@ -301,6 +301,8 @@ def _listed(before: str, what: str, due: Mapping[str, object], facts: Mapping[st
 
 def broker_command(options: argparse.Namespace) -> int:
     """Write a shared broker's papers."""
+    if (options.out is None) == (options.join is None):
+        raise CallerError("expected one of --out, for a new broker, and --join, for one that is there")
     if options.join is not None and options.place is not None:
         raise CallerError("--place is for a new broker; change the paths in its mosquitto.conf to move one")
     if options.place is not None and not options.place.is_absolute():

@@ -245,7 +245,11 @@ def test_the_command(tmp_path: Path, one: Founded, other: Founded, capsys: pytes
     assert "reloads it (SIGHUP)" in " ".join(said.err.split())
     for options, line in (
         ([str(tmp_path / "one"), "--out", str(hub)], "exists and is not an empty folder"),
-        ([str(tmp_path / "one")], "one of the arguments --out --join is required"),
+        ([str(tmp_path / "one")], "expected one of --out, for a new broker"),
+        (
+            [str(tmp_path / "one"), "--out", str(tmp_path / "x"), "--join", str(hub)],
+            "expected one of --out, for a new broker",
+        ),
         ([str(tmp_path / "one"), "--join", str(hub), "--place", "/x"], "--place is for a new broker"),
         ([str(tmp_path / "one"), "--out", str(tmp_path / "x"), "--place", "x"], "--place: expected an absolute path"),
     ):
