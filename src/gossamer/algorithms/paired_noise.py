@@ -35,6 +35,9 @@ depend on models: with P the mean squares by which a round of averaging shrinks,
 
 and where gradients are taken before the newest noise is averaged, 1 + P_m + ... of as many summands.
 
+Where all models are their mean, as in all-reduce, every node shares draws with every other, and r is 1 by default: then
+the mean has at most twice the least noise, and a node that is missing from a round doubles it.
+
 References
 ----------
 Allouah, Koloskova, El Firdoussi, Jaggi and Guerraoui, "The privacy power of correlated noise in decentralized
@@ -86,7 +89,7 @@ class PairedSettings(LearnerSettings):
         adds and the other takes off, beside a draw of its own. By default independent.
     pair_noise : float, optional
         Standard deviation of each draw of ``pairwise`` noise that two nodes share, over that of their own. By default,
-        what leaves least noise in models.
+        what leaves least noise in models, and 1 in all-reduce.
     """
 
     noise: Literal["independent", "pairwise"] | None = None
@@ -157,15 +160,18 @@ def least_disturbing(graph: Graph, mixing: Matrix, averages: int, rounds: int, f
     return math.exp(minimize_scalar(left, bounds=(-math.log(MOST), math.log(MOST)), method="bounded").x)
 
 
-def paired_plan(problem: Problem[Any], mixing: Callable[[], Matrix], averages: int, fresh: bool = False) -> Plan:
+def paired_plan(
+    problem: Problem[Any], mixing: Callable[[], Matrix] | None = None, averages: int = 1, fresh: bool = False
+) -> Plan:
     """The plan of nodes that release noisy sums, which may have draws in common.
 
     Parameters
     ----------
     problem : Problem
         Problem that is planned for.
-    mixing : callable
-        Function that returns E[A'A] of an average A, [nodes, nodes].
+    mixing : callable, optional
+        Function that returns E[A'A] of an average A, [nodes, nodes]. By default all models are their mean: each node
+        shares draws with every other, as long as its own.
     averages : int
         Averages from one gradient of a node to its next.
     fresh : bool
@@ -176,10 +182,12 @@ def paired_plan(problem: Problem[Any], mixing: Callable[[], Matrix], averages: i
     if persons.spread(problem.spec, problem.holdings):
         raise SpecError(_WORDS["spread"])
     found = plan_samples(problem, _WORDS["observers"]["nobody's"])
-    law, graph, names = in_common(found.mechanisms), problem.graph, problem.names
+    law, names = in_common(found.mechanisms), problem.names
+    graph = problem.graph if mixing else Graph(len(names), np.stack(np.triu_indices(len(names), 1), axis=1))
     assert isinstance(law, Gaussian)  # the settings are checked, and one amount is for all
     given, rounds = problem.settings.pair_noise, max(found.releases.values())
-    ratio = given**2 if given else least_disturbing(graph, mixing(), averages, rounds, fresh)
+    best = 1.0 if mixing is None else least_disturbing(graph, mixing(), averages, rounds, fresh)
+    ratio = given**2 if given else best
     split = Split(graph, ratio)
     paired = PairedGaussian(law.clip, law.noise_multiplier, split.own, split.own * math.sqrt(ratio))
     proved = {EVERYBODY: found.guarantee}

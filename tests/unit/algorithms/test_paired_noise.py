@@ -182,7 +182,10 @@ def test_noise_cancels_in_the_mean_model(noise):
     assert noise == "independent" or law.own**2 < 0.4
 
 
-@pytest.mark.parametrize("algorithm", ["d_psgd", "gossip"])
+COMPLETE = Graph(5, np.stack(np.triu_indices(5, 1), axis=1))
+
+
+@pytest.mark.parametrize("algorithm", ["d_psgd", "gossip", "allreduce"])
 def test_releases_have_the_covariance_that_is_proved_of(algorithm):
     """s^2 (I + r L) of those of one number, and none of two numbers: a draw that came twice would be no noise.
 
@@ -201,9 +204,27 @@ def test_releases_have_the_covariance_that_is_proved_of(algorithm):
     Run(prepared, plan, sources_of(prepared, plan), listeners=Listeners(watch=watch), simulated=True).go()
     found = np.cov([released[name][number] for number in range(3) for name in prepared.names])
     law = plan.mechanisms["node-0"]
-    expected = np.kron(np.eye(3), Split(prepared.graph, 9.0).covariance) * (1000.0 * law.own) ** 2
+    graph = COMPLETE if algorithm == "allreduce" else prepared.graph
+    expected = np.kron(np.eye(3), Split(graph, 9.0).covariance) * (1000.0 * law.own) ** 2
     deviation = np.sqrt(np.diag(expected))
     assert np.abs((found - expected) / np.outer(deviation, deviation)).max() < 0.28
+
+
+@pytest.mark.parametrize("timeout", [None, 3.0], ids=["all", "one silent"])
+def test_a_mean_of_all_has_a_members_own_noise_alone(timeout):
+    """s^2/n for n members, s^2 = (1 + (n - 1)/(n + 1))/n of what counts, as shared draws are as long as own ones.
+
+    One that is silent leaves n - 1 members, each with a draw that does not cancel. Of 650 numbers, the mean square is
+    off by 28 % in 1.6 of 10^6 runs; independent noise has 3.0 and 1.5 times as much.
+    """
+    changes = {"name": "allreduce", "updates_per_node": 1, "batch_size": 1, "learning_rate": 1.0, "timeout": timeout}
+    faults = {"absences": [{"node": 2, "start": 0.0}]} if timeout else {}
+    privacy = {"noise_multiplier": 1000.0, "noise_secret": "reproducible"}
+    result = gs.run(spec_of(changes, privacy=privacy, faults=faults))
+    own = (1 + 4 / 6) / 5
+    left = own * (4 + 4) / 4**2 if timeout else own / 5
+    found = np.mean(np.concatenate([part.ravel() for part in result.model.values()]) ** 2)
+    assert found == pytest.approx(1000.0**2 * left, rel=0.28)
 
 
 def test_the_split_leaves_least_noise_in_models():

@@ -10,6 +10,9 @@ Everybody waits for the slowest, and at most for ``timeout``: a member that is s
 round, and comes back when it is ready (see `allreduce.member`). A round that is tried again averages the same w_k: no
 gradient is computed twice, so nothing is released twice.
 
+With ``noise: pairwise`` every member shares draws with every other (`gossamer.algorithms.paired_noise`), and all of
+them cancel in the mean of line 3, the only model that there is.
+
 References
 ----------
 Xu, Zhang and Wang, "A(DP)2SGD", Appendix A (SYNC).
@@ -25,12 +28,14 @@ from pydantic import Field, PositiveFloat
 from gossamer.algorithms.allreduce.member import AllreduceNode
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.interface import Algorithm, Clips, few
-from gossamer.algorithms.nodes import LearnerSettings, model_of
+from gossamer.algorithms.nodes import model_of
+from gossamer.algorithms.paired_noise import PairedSettings, check, paired_plan
+from gossamer.algorithms.plan import Terms
 from gossamer.protocol.node import Node
 from gossamer.vectors import Model
 
 
-class Settings(LearnerSettings):
+class Settings(PairedSettings):
     """Settings of `allreduce`.
 
     Attributes
@@ -66,6 +71,9 @@ ALGORITHM = Algorithm(
     Settings=Settings,
     build=build,
     output=output,
+    terms=lambda settings: Terms(paired=settings.noise == "pairwise"),
+    check=check,
+    plan=paired_plan,
     clips=Clips(("fixed", "quantile")),
     small_runs=lambda settings: few((3, 3), (4, 2), (6, 1), bounded=("timeout",), batch_size=4),
 )

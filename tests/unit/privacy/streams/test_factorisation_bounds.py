@@ -1,0 +1,55 @@
+"""What correlated noise could gain at all, as docs/decisions/optimised-noise.md has it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.reference.factorisations_slow import least, sensitivity
+
+from gossamer.privacy.accounting.gaussian_dp import gaussian_mu
+from gossamer.privacy.accounting.planner import calibrate_noise_multiplier
+from gossamer.privacy.mechanisms import NeighboringRelation, Poisson
+from gossamer.privacy.streams.correlated_noise import square_root_kernel
+
+SUMS = np.tril(np.ones((100, 100)))
+
+
+def toeplitz(kernel: np.ndarray, count: int) -> np.ndarray:
+    return sum(
+        (value * np.eye(count, k=-place) for place, value in enumerate(kernel[:count])), np.zeros((count, count))
+    )
+
+
+@pytest.mark.parametrize("gap", [1, 4])
+@pytest.mark.parametrize("bands", [1, 2, 4, 24])
+def test_no_factorisation_is_below_the_bound(gap, bands):
+    """Square roots of sums, cut to bands, and independent noise; without any sampling."""
+    count = 24
+    sums = np.tril(np.ones((count, count)))
+    c = toeplitz(square_root_kernel(bands), count)
+    error = sensitivity(c, gap) ** 2 * np.linalg.norm(sums @ np.linalg.inv(c)) ** 2
+    bound = least(sums.T @ sums, gap)
+    assert bound <= error
+    best = min(
+        sensitivity(m, gap) ** 2 * np.linalg.norm(sums @ np.linalg.inv(m)) ** 2
+        for m in (toeplitz(square_root_kernel(most), count) for most in range(1, count + 1))
+    )
+    assert best < 1.25 * bound
+
+
+@pytest.mark.parametrize(("rows", "gain"), [(SUMS, 1.12), (SUMS[-1:], 1.0)], ids=["all models", "the last model"])
+def test_what_full_batches_could_gain(rows, gain):
+    """Variance of independent noise in mean models over the least of any, with every example in all 100 releases."""
+    gram = rows.T @ rows
+    assert 100 * np.trace(gram) / least(gram) == pytest.approx(gain, abs=0.005)
+
+
+@pytest.mark.parametrize(("epsilon", "gain"), [(1.0, 0.58), (8.0, 2.37)])
+def test_what_batches_in_turn_could_gain_over_sampled_ones(epsilon, gain):
+    """The same, of batches of a twentieth at a time: drawn by coins, which amplify, over those taken in turn."""
+    drawn = {Poisson(1 / 20): 100}
+    found = calibrate_noise_multiplier(epsilon, 1e-5, NeighboringRelation.ADD_OR_REMOVE_ONE, [drawn]).noise
+    other = math.sqrt(least(SUMS.T @ SUMS, 20)) / gaussian_mu(epsilon, 1e-5)
+    assert found**2 * np.trace(SUMS.T @ SUMS) / other**2 == pytest.approx(gain, abs=0.01)
