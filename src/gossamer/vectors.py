@@ -286,23 +286,15 @@ def _number(factor: Any) -> float:
 V = TypeVar("V", bound=Vector)
 
 
-def concatenate(vectors: Sequence[V]) -> V:
+def concatenate(vectors: Sequence[Model]) -> Model:
     """One vector of all ``vectors`` in order; `Released` if any of them is, `Public` otherwise."""
-    labels = {type(vector) for vector in vectors}
-    if not labels <= _MODELS:
-        raise TypeError(f"only Public and Released vectors are concatenated, found {labels}")
-    label: Any = Released if Released in labels else Public
-    if isinstance(vectors[0].values, Blank):
-        whole: V = label(Blank(sum(v.size for v in vectors), vectors[0].values.dtype))
-    else:
-        whole = label(np.concatenate([vector.values for vector in vectors]))
-    return whole
+    blank = Blank(sum(vector.size for vector in vectors), vectors[0].values.dtype)
+    return entrywise(vectors, lambda *values: np.concatenate(values), blank)
 
 
-def square(vector: V) -> V:
+def square(vector: Model) -> Model:
     """The square of each entry of a `Public` or `Released` vector, of the same label."""
-    _check_model(vector)
-    return type(vector)(vector.values * vector.values)
+    return entrywise([vector], np.square)
 
 
 def entrywise(vectors: Sequence[Model], rule: Callable[..., Values], blank: Blank | None = None) -> Model:
@@ -391,13 +383,7 @@ def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:
     floor : float
         > 0.
     """
-    _check_model(vector, squares)
-    if isinstance(squares.values, Blank):
-        divided = vector.values / squares.values
-    else:
-        divided = vector.values / (np.sqrt(squares.values) + floor)
-    found: Model = labelled(_join(vector, squares), divided)
-    return found
+    return entrywise([vector, squares], lambda values, square: values / (np.sqrt(square) + floor))
 
 
 def _check_model(*vectors: Vector) -> None:
@@ -492,8 +478,5 @@ def unpack(vector: FloatArray, parts: Sequence[Part]) -> dict[str, FloatArray]:
     expected = sum(part.size for part in parts)
     if vector.shape != (expected,):
         raise ValueError(f"the parts need a vector of {expected} numbers, found shape {vector.shape}")
-    arrays, start = {}, 0
-    for part in parts:
-        arrays[part.name] = vector[start : start + part.size].reshape(part.shape)
-        start += part.size
-    return arrays
+    pieces = np.split(vector, np.cumsum([part.size for part in parts], dtype=np.int64)[:-1])
+    return {part.name: piece.reshape(part.shape) for part, piece in zip(parts, pieces)}

@@ -114,7 +114,7 @@ CARDS: dict[str, tuple[dict[str, Any], str]] = {
     "one class": ({"data": {"classes": [["yes"]]}}, r"damaged \(.*data\.classes must be two or more"),
     "three classes": ({"data": {"classes": [["a"], ["b"], ["c"]]}}, r"damaged \(the logistic loss is for 2 classes"),
     "huge": ({"data": {"shape": [2**40]}}, r"damaged \(.*data\.shape must"),
-    "unknown network": ({"objective": {"name": "lenet6", "loss": "cross_entropy"}}, "did you mean 'lenet5'"),
+    "unknown network": ({"objective": {"name": "lenet6", "loss": "cross_entropy"}}, "did you mean lenet5"),
     "module gone": ({"objective": {"module": "no.such:Thing", "loss": "cross_entropy"}}, r"cannot import 'no\.such'"),
     "from memory": ({"objective": {"loss": "cross_entropy"}}, r"gs\.load_model\(folder, module=\.\.\.\)"),
 }

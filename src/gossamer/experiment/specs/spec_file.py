@@ -201,10 +201,8 @@ def _renamed(section: Mapping[str, Any], name: str, at: tuple[str, ...], spec: M
 def _settings_of(at: Sequence[str], key: str, name: Any) -> type[BaseModel] | None:
     """Class of the settings that a section has under a ``name``; None where that cannot be told."""
     if tuple(at) == ("algorithm",) and name not in OWN and isinstance(name, str):
-        if (one := registered_as(name)) is not None:
-            found_settings: type[BaseModel] = ALGORITHM.settings(ALGORITHM.load(one))
-            return found_settings
-        return None
+        one = registered_as(name)
+        return None if one is None else ALGORITHM.settings(ALGORITHM.load(one))
     found = [model for model in models_at(Experiment, at) if key in model.model_fields]
     named = [model for model in found if name in typing.get_args(model.model_fields[key].annotation)]
     return named[0] if named else found[0] if len(found) == 1 else None
