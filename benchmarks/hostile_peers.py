@@ -5,9 +5,10 @@
 
 A record is one run: its case, attack, rule, seed, test accuracy (the mean over honest nodes, or of the server's model),
 commit, and a digest of its spec. Runs that are recorded are not made again. Rates were tuned without liars and without
-a rule, and radii on seeds from 100 on (``tune-CASE``), which no table has; that of gossip with softmax is one of
-``radii``. Of ``graph`` the peers are servers, and epsilon is that of a client with all its examples. ``local`` is eight
-nodes that share nothing, which a radius of zero comes to.
+a rule, and radii on seeds from 100 on (``tune-CASE``), which no table has, with a rate of the server where the rule has
+one; that of gossip with softmax is one of ``radii``. The attack ``away`` is none: the two are not there, and what is
+lost by that is lost with any rule. Of ``graph`` the peers are servers, and epsilon is that of a
+client with all its examples. ``local`` is eight nodes that share nothing, which a radius of zero comes to.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from typing import Any
 import gossamer as gs
 from gossamer.errors import RunWarning
 
-ATTACKS = ("sign_flip", "scaled", "drift", "nan")
+ATTACKS = ("sign_flip", "drift", "scaled", "nan")
 AGENTS = 400
 GOSSIP = {"name": "gossip", "nodes": 8, "topology": "complete", "batch_size": 250}
 SOFTMAX = GOSSIP | {"learning_rate": 2.0, "updates_per_node": 120}
 CLIENTS = {"nodes": 8, "privacy_unit": "example"}
 SHORT = CLIENTS | {"local_steps": 10, "batch_size": 120, "local_learning_rate": 0.6}
-DEEP = CLIENTS | {"local_steps": 5, "batch_size": 120, "local_learning_rate": 4.0}
+NOISY = CLIENTS | {"local_steps": 5, "batch_size": 120, "local_learning_rate": 4.0}
+DEEP = CLIENTS | {"local_steps": 10, "batch_size": 300, "local_learning_rate": 4.0}
 GRAPH = {"name": "graph_federated", "units": 8, "agents": AGENTS, "topology": "complete", "batch_size": 20}
 
 
-def clipping(radius: float) -> dict[str, Any]:
-    return {"name": "centred_clipping", "radius": radius}
+def clipping(radius: float, **rate: float) -> dict[str, Any]:
+    """Centred clipping, perhaps with the server's rate that it was tuned with: clipped updates are shorter."""
+    return {"name": "centred_clipping", "radius": radius, **rate}
 
 
 TRIMMED = {"name": "trimmed_mean", "trim": 2}
@@ -57,6 +60,11 @@ class Case:
     liars: tuple[int, ...] = (1, 4)
 
 
+MEDIAN = {"name": "median"}
+DEEP_RULES = (
+    clipping(2.0, learning_rate=2.0),
+    (clipping(2.0), clipping(2.0, learning_rate=2.0), MEDIAN, MEDIAN | {"learning_rate": 2.0}),
+)
 SERVERS = (8 * AGENTS + 1, 8 * AGENTS + 4)  # which come after the agents
 CASES = {
     "gossip": Case("softmax", SOFTMAX, clipping(0.04)),
@@ -75,8 +83,9 @@ CASES = {
         clipping(0.02),
         (clipping(0.02), clipping(0.05)),
     ),
-    "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 20}, clipping(1.0)),
-    "fedbuff-cnn": Case("cnn_mapa", DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 20}, clipping(1.0)),
+    "noisy-fedavg-cnn": Case("cnn_mapa", NOISY | {"name": "fedavg", "rounds": 20}, clipping(1.0)),
+    "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 10}, *DEEP_RULES),
+    "fedbuff-cnn": Case("cnn_mapa", DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 10}, *DEEP_RULES),
 }
 LOCAL = {"local": "gossip", "local-cnn": "gossip-cnn"}
 RADII = (0.01, 0.04, 0.12, 0.4, 1.2, 4.0)
@@ -90,14 +99,27 @@ def experiment(case: Case, attack: str | None, rule: Any, seed: int) -> gs.Exper
     return gs.Experiment(
         dataset="mnist",
         objective=case.objective,
-        algorithm=case.algorithm | ({} if rule is None else {"aggregation": rule}),
+        algorithm=case.algorithm | with_rule(rule),
         budget={"epsilon": 5, "delta": 1e-5},
         privacy={"clip": 1.0},
-        faults={} if attack is None else {"hostile": {"nodes": case.liars, "attack": attack}},
+        faults=faults(case, attack),
         stop={"virtual_seconds": 5000},  # a round without a rule waits for ever for whoever sends no numbers
         evaluation="off",
         seed=seed,
     )
+
+
+def with_rule(rule: dict[str, Any] | None) -> dict[str, Any]:
+    if rule is None:
+        return {}
+    said = dict(rule)
+    return {**({"learning_rate": said.pop("learning_rate")} if "learning_rate" in said else {}), "aggregation": said}
+
+
+def faults(case: Case, attack: str | None) -> dict[str, Any]:
+    if attack == "away":
+        return {"absences": [{"node": number, "start": 0} for number in case.liars]}
+    return {} if attack is None else {"hostile": {"nodes": case.liars, "attack": attack}}
 
 
 def runs(name: str) -> tuple[Case, list[tuple[str | None, Any]]]:
@@ -111,7 +133,8 @@ def runs(name: str) -> tuple[Case, list[tuple[str | None, Any]]]:
     case = CASES[name.removeprefix("tune-")]
     if name.startswith("tune-"):
         return case, [(a, rule) for rule in (None, *case.tried) for a in ("sign_flip", "drift", None)]
-    return case, [(None, None), *((a, rule) for rule in (case.rule, None) for a in ATTACKS), (None, case.rule)]
+    with_it, without = ([(attack, rule) for attack in ATTACKS] for rule in (case.rule, None))
+    return case, [(None, None), *with_it, (None, case.rule), ("away", None), *without]
 
 
 def key(record: dict[str, Any]) -> tuple[str, ...]:
@@ -127,8 +150,8 @@ def made(name: str, seeds: range, until: float, few: bool) -> Iterator[dict[str,
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     case, wanted = runs(name)
     wanted = wanted[: 1 + len(ATTACKS)] if few else wanted
-    for seed in seeds:
-        for attack, rule in wanted:
+    for attack, rule in wanted:
+        for seed in seeds:
             record = {"case": name, "attack": attack, "rule": rule, "seed": seed}
             if key(record) in done or time.monotonic() > until:
                 continue
@@ -161,14 +184,16 @@ def table() -> None:
         cells = [f"{cell(name, a, None)} / {cell(name, a, case.rule)}" for a in (None, *ATTACKS)]
         lost = 100 * (mean(name, None, None) - min(with_it))
         seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-        row = (f"{case.algorithm['name']}, `{case.objective}`, {how}", seeds, *cells, f"{lost:.1f} points")
+        how += f", rate {rule['learning_rate']}" if "learning_rate" in rule else ""
+        run = f"{case.algorithm['name']}, `{case.objective}`, batches of {case.algorithm['batch_size']}"
+        row = (f"{run}, {how}", seeds, *cells, f"{lost:.1f} points")
         lines.append(f"| {' | '.join(row)} |")
     text = PAGE.read_text()
     before, _, rest = text.partition(START)
     PAGE.write_text(f"{before}{START}\n" + "\n".join(lines) + f"\n\n{END}{rest.partition(END)[2]}")
 
 
-WORDS = {"sign_flip": "sign flip", "scaled": "scaled by 10", "drift": "drift", "nan": "no numbers"}
+WORDS = {"sign_flip": "sign flip", "drift": "drift", "scaled": "scaled by 10", "nan": "no numbers"}
 
 
 def main() -> None:
