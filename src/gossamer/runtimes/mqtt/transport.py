@@ -114,7 +114,6 @@ class MqttTransport(Transport):
         self._over = 0  # bytes of the last message that was longer
         self._cut = 0  # bytes of the largest message that was on its way when the broker last ended the connection
         self._connection = 0  # changed by paho's thread in one assignment, as all that says whether there is one
-        self._down_since = time.monotonic()
         self._tls = None if broker.tls is None else _tls_context(broker.tls)
         self._client = self._make_client()
 

@@ -240,10 +240,6 @@ class File:
             self._connection.execute("COMMIT")
             self._seal.note()
 
-    def checkpoint(self) -> None:
-        """Move what is in the write-ahead log into the file itself."""
-        self.rows("PRAGMA wal_checkpoint(PASSIVE)")
-
     def execute(self, statement: str, *values: Any) -> None:
         """Write; inside a transaction."""
         with explained(self.path):

@@ -3,11 +3,14 @@
 A store is the journal of a `runtimes.host.Host`: its inputs in order, and a snapshot of its state that makes what came
 before superfluous. Both are bytes here. What is written is *staged*; `SqliteStore.commit` returns when all that was
 staged is durable, and what follows from it (a frame on a link, a task at the data side) may happen only then. Of what
-was staged and not committed a crash keeps nothing; it never keeps part of an entry, and never takes back what was
-committed. No node could survive a disk that forgets what it confirmed: a message would be acknowledged and gone.
+was staged and not committed a crash keeps the first few entries, or none; it never keeps part of an entry, and never
+takes back what was committed. No node could survive a disk that forgets what it confirmed: a message would be
+acknowledged and gone.
 
 Staged entries are written at once, into a transaction that stays open, so a commit has little left to do and nothing
-waits in memory. They are written in parts: a state can be larger than memory that there is to spare.
+waits in memory. They are written in parts: a state can be larger than memory that there is to spare. Of a large message
+whose parts arrive one by one the first megabytes are committed meanwhile, so that the disk does not begin when the last
+part is there.
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ def _seen(releases: int, head: bytes) -> Seen | None:
 
 _PART = 1 << 20  # most bytes in a row
 _LONG = 1 << 16  # bytes that are worth a row of their own
+_EARLY = 8 << 20  # bytes of staged entries that are committed though nobody asks
 
 FORMAT = Format(
     what="the store",
@@ -119,7 +123,7 @@ class SqliteStore:
         self.name = str(path)
         layout = FORMAT if model < _LARGE else replace(FORMAT, page_size=1 << 16, log_pages=min(model >> 14, 1 << 10))
         self._file = File(Path(path), layout, {"run": run, "node": node}, alone=True, key=key)
-        self._usable, self._staged = True, False
+        self._usable, self._staged = True, 0  # bytes in the open transaction
         self._logged = 0  # bytes since the log was last empty, as far as is known
 
     def append(self, entry: Sequence[Buffer]) -> None:
@@ -132,6 +136,8 @@ class SqliteStore:
         """
         with self._whole():
             self._write("journal", entry)
+        if self._staged >= _EARLY:
+            self.commit()
 
     def snapshot(self, state: Sequence[Buffer]) -> None:
         """Stage a state, in pieces, in the place of all entries so far.
@@ -158,7 +164,7 @@ class SqliteStore:
             return
         with self._whole():
             self._file.commit()
-            self._staged = False
+            self._staged = 0
 
     def load(self) -> tuple[bytes | None, Iterator[bytes]]:
         """The newest snapshot, None if there is none, and the entries after it, which are read one by one."""
@@ -173,7 +179,7 @@ class SqliteStore:
             If the disk fails.
         """
         if self._usable and not self._staged and self._logged >= _PART:
-            self._file.checkpoint()
+            self._file.rows("PRAGMA wal_checkpoint(PASSIVE)")
             self._logged = 0
 
     def close(self) -> None:
@@ -191,7 +197,6 @@ class SqliteStore:
         self._usable = False
         if not self._staged:
             self._file.begin()
-            self._staged = True
         yield
         self._usable = True
 
@@ -199,6 +204,7 @@ class SqliteStore:
         for last, part in _parts(pieces):
             row = last, hash_of(part), part
             self._file.execute(f"INSERT INTO {table} (last, of_part, part) VALUES (?, ?, ?)", *row)
+            self._staged += len(part) + 1  # so that what is empty is staged, too
             self._logged += len(part)
 
     def _entries(self, table: str) -> Iterator[bytes]:
