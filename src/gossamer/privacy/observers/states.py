@@ -27,11 +27,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import block_diag, qr
+from scipy.linalg import qr
 from scipy.sparse import csr_array
 
 from gossamer.arrays import FloatArray
 from gossamer.privacy.observers.sensitivity import ROUNDING, span
+
+_APART = 1e-3
+"""Part of a vector that is new, from which on rounding leaves it orthogonal to what is known."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ def _fill(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Fill in pairs of draws of the blocks from ``low`` to before ``high``; a party has P, draws, and those before.
 
-    Returned are Phi of all of them; of those after each draw, times that draw; and N of each, times Phi of those before
-    it: [unknown after, before], [unknown after, draws] and [draws, unknown before].
+    Returned are Phi of all of them, [unknown after, before]; of those after each draw, times that draw, [draws, unknown
+    after]; and N of each, times Phi of those before it, [draws, unknown before]: as far as others need it.
     """
     if high - low == 1:
         step = steps[low]
@@ -118,18 +121,21 @@ def _fill(
         for part, numbers, until in parties:
             at = numbers[until[low] : until[high]] - firsts[low]
             part[until[low] : until[high], until[low] : until[high]] = known[at[:, None], at]
-        return step.old.T, step.new.T, step.known[:, : len(step.old)]
+        return step.old.T, step.new, step.known[:, : len(step.old)]
     middle = (low + high) // 2
     early, left, first_half = _fill(steps, firsts, parties, low, middle)
     late, second_half, right = _fill(steps, firsts, parties, middle, high)
     for part, numbers, until in parties:
         first, cut, last = until[low], until[middle], until[high]
         if first < cut < last:
-            both = right[numbers[cut:last] - firsts[middle]] @ left[:, numbers[first:cut] - firsts[low]]
+            both = right[numbers[cut:last] - firsts[middle]] @ left[numbers[first:cut] - firsts[low]].T
             part[cut:last, first:cut], part[first:cut, cut:last] = both, both.T
-    if high - low == len(steps):
-        return early, left, right  # which nobody needs
-    return late @ early, np.hstack([late @ left, second_half]), np.vstack([first_half, right @ early])
+    inner = low > 0, high < len(steps)
+    return (
+        late @ early if all(inner) else early,
+        np.vstack([left @ late.T, second_half]) if inner[1] else left,
+        np.vstack([first_half, right @ early]) if inner[0] else right,
+    )
 
 
 def _steps(
@@ -140,8 +146,8 @@ def _steps(
     spans: list[tuple[FloatArray, FloatArray, int]] = []
     for block, matrix in zip(blocks, seen, strict=True):
         old = unknown.shape[1]
-        noise = np.diag((~own[block.first : block.first + block.draws]).astype(np.float64))
-        parts, total = block_diag(unknown, noise), block_diag(whole, noise)
+        noise = (~own[block.first : block.first + block.draws]).astype(np.float64)
+        parts, total = _beside(unknown, noise), _beside(whole, noise)
         summands = np.sqrt(np.maximum(np.diag(total), 0.0))  # rounding is of these, and others may be far longer
         basis, clear = span([*(matrix @ parts)], old + block.draws, abs(matrix) @ summands, len(own))
         if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
@@ -151,13 +157,24 @@ def _steps(
             ends -= (ends @ basis) @ basis.T
         scaled = np.divide(ends, sizes, out=np.zeros_like(ends), where=sizes > 0)
         across, r, _ = qr(scaled.T, mode="economic", pivoting=True, check_finite=False)
-        across = across[:, : np.count_nonzero(np.abs(np.diag(r)) > ROUNDING / 10)]
-        across, _ = qr(across - basis @ (basis.T @ across), mode="economic", check_finite=False)
+        new = np.abs(np.diag(r))
+        across = across[:, : np.count_nonzero(new > ROUNDING / 10)]
+        if new[: across.shape[1]].min(initial=1.0) < _APART:
+            across, _ = qr(across - basis @ (basis.T @ across), mode="economic", check_finite=False)
         unknown, whole = ends @ across, block.ends @ (block.ends @ total).T
         spans.append((basis, across, old))
     steps, later = [], np.zeros((0, 0))
     for basis, across, old in reversed(spans):
-        known = basis @ basis.T + across @ later @ across.T
-        steps.append(_Step(across[:old], across[old:], known[old:]))
-        later = known[:old, :old]
+        way = later @ across.T
+        steps.append(_Step(across[:old], across[old:], basis[old:] @ basis.T + across[old:] @ way))
+        later = basis[:old] @ basis[:old].T + across[:old] @ way[:, :old]
     return steps[::-1], True
+
+
+def _beside(matrix: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return ``matrix`` and draws with ``noise`` beside it, each in a block of its own."""
+    rows, columns = matrix.shape
+    found = np.zeros((rows + len(noise), columns + len(noise)))
+    found[:rows, :columns] = matrix
+    np.fill_diagonal(found[rows:, columns:], noise)
+    return found
