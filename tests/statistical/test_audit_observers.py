@@ -55,6 +55,12 @@ def test_no_observer_finds_more_than_is_proved(changes: dict[str, Any], observer
     assert found["observer"] == observer
 
 
+def test_who_knows_draws_is_held_against_what_holds_for_it() -> None:
+    """A node knows those that it shares, and so more than whoever the first guarantee is about."""
+    one, other = (audit(spec({"noise": "pairwise"}, 1.0), observer) for observer in ("everyone", "node:node-0"))
+    assert one["proved_epsilon"] < one["gradients_fixed_epsilon"] * (1 + 1e-2) < 10 < other["proved_epsilon"]
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("changes", [{}, {"noise": "pairwise"}], ids=["independent", "pairwise"])
 def test_everyone_finds_much_of_what_is_proved(changes: dict[str, Any]) -> None:

@@ -46,6 +46,15 @@ def test_what_full_batches_could_gain(rows, gain):
     assert 100 * np.trace(gram) / least(gram) == pytest.approx(gain, abs=0.005)
 
 
+def test_noise_that_changes_over_time_has_all_of_it_without_any_correlation():
+    """Independent noise of a variance as 1/sqrt(k), k rounds before the end: (sum sqrt(k))^2 in place of 100 sum k."""
+    left = np.arange(100, 0, -1)
+    c = np.diag(left**0.25)
+    error = np.trace(c @ c) * np.linalg.norm(SUMS @ np.linalg.inv(c)) ** 2
+    assert error == pytest.approx(np.sqrt(left).sum() ** 2)
+    assert least(SUMS.T @ SUMS) <= error < 1.003 * least(SUMS.T @ SUMS)
+
+
 @pytest.mark.parametrize(("epsilon", "gain"), [(1.0, 0.58), (8.0, 2.37)])
 def test_what_batches_in_turn_could_gain_over_sampled_ones(epsilon, gain):
     """The same, of batches of a twentieth at a time: drawn by coins, which amplify, over those taken in turn."""
