@@ -100,3 +100,9 @@ def test_who_goes_on_while_others_wait_knows_why_they_take_nothing() -> None:
             there.workers[1:], PAUSED
         )
         assert (found["alone"], found["holds"]) == (None, True)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("second run", 80), ("pause", 6)])
+def test_who_comes_back_after_one_has_left_goes_on_with_who_is_there(kind: str, seed: int) -> None:
+    """It has not heard that the one has finished, and would take nothing more for ever, and all others wait for it."""
+    assert problems("gossip", kind, [seed])[0] == {}

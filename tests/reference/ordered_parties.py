@@ -15,7 +15,7 @@ depend on what a broker lets pass, and beside them what `Orders` is for:
   party may run a program of its own that takes no order;
 - nothing is charged or taken while a party is paused, or charged once it knows of its end, not after a kill either;
 - there is a charge for each draw of noise, and no more charges than draws and kills;
-- each party ends, unless somebody for whom it waits never comes back, or has left before it could hear so.
+- each party ends, unless somebody for whom it waits never comes back, or all have left before it could hear so.
 """
 
 from __future__ import annotations
@@ -577,16 +577,16 @@ class Laboratory:
         )
 
     def _stuck(self) -> str | None:
-        """Who has not ended, and waits for nobody who has gone, or has left before he could hear that."""
+        """Who has not ended, and waits for nobody who has gone, nor alone for who left before he could hear that."""
         going = {name: one for name, one in self.processes.items() if not one.over and name != self.deaf}
-        left = {name for name, process in self.processes.items() if process.over} | {self.deaf}
-        missed = [
+        first = min((process.ended for process in going.values()), default=0)  # others wait for who is in that run yet
+        alone = [
             name
             for name, process in going.items()
-            if (states := process.peers.states(self.now))
-            and any(not states[each].finished for each in left & states.keys())
+            if process.ended == first
+            and not any(peer.state == "up" for peer in process.peers.states(self.now).values())
         ]
-        return None if self.gone or missed else f"{', '.join(going)} would not end"
+        return None if self.gone or alone else f"{', '.join(going)} would not end"
 
 
 @contextmanager

@@ -200,7 +200,8 @@ class PeerReach:
         owed = {name: self._since(name, peer, links, now) for name, peer in there.items()}
         self.owed = {name: since for name, since in owed.items() if since is not None}
         self._slow = {name: link.silence(ALONE) / ALONE for name, link in links.items() if name in self.owed}
-        alone = bool(there) and all(name in self.owed for name in there)
+        taken = any(states[name].state == "up" and name in links for name in done)  # by who waits for this node
+        alone = bool(there) and not taken and all(name in self.owed for name in there)
         self.alone_since = max(self.owed.values()) if alone else None
         if alone and now - max(self.owed.values()) > _RECONNECT and now - self._connected_at > _AGAIN:
             self._connected_at = now

@@ -160,6 +160,14 @@ def test_one_who_is_reached_is_enough() -> None:
     assert node.reconnected == []
 
 
+def test_who_has_finished_and_takes_what_it_is_sent_is_reached() -> None:
+    """It waits for this node, which would wait for ever for one that left before it could hear that."""
+    for state, alone in (("up", False), ("gone", True)):
+        node = Node(b=PeerState("gone", 60.0, True, "", {}), c=PeerState(state, 1.0, True, "quota", {}))
+        node.go({"b": owing(0.0), "c": Link(1.0)}, 60.0)
+        assert node.reach.holds(60.0) == alone
+
+
 def test_nobody_is_alone_for_want_of_a_try() -> None:
     """One does not answer, and nothing was ever sent to the other: a probe says whether it is reached."""
     node = Node(b=up(), c=up(owes=40.0))
