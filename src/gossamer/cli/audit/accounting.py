@@ -224,9 +224,6 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
     return Gaussian(1.0, options.noise_multiplier)
 
 
-_UNREAD = (OSError, PeerError)
-
-
 def _observers(options: argparse.Namespace) -> int:
     """Print what nodes of a run learn of each other, by how many links are between them."""
     from gossamer.deployment.founding.layout import INVITATION, RECORD, START, TRACE
@@ -250,7 +247,8 @@ def _observers(options: argparse.Namespace) -> int:
             f"{path}: expected the folder of a federation, with traces of all its parties, found that of one party, "
             "which does not know what others sent each other; what is against all others holds"
         )
-    unread = failing_as(DataError, f"{path}: cannot read traces: ", "; parties write them with --trace", _UNREAD)
+    of = (OSError, PeerError)
+    unread = failing_as(DataError, f"{path}: cannot read traces: ", "; parties write them with --trace", of)
     with naming(spec), unread:
         if deployed:
             prepared = Agreed.by(read_signed(path / RECORD), start=path / START).prepared
@@ -300,8 +298,10 @@ def calibrate_command(options: argparse.Namespace) -> int:
     size, schedule = size_of(options), schedule_of(options)
     family = gaussian_family() if options.mechanism == "gaussian" else l2_laplace_family(size, relation)
     found = calibrate(options.epsilon, options.delta, relation, [schedule], family, rows=options.group)
+    normal = options.mechanism == "gaussian"
+    amount = getattr(found.mechanism, "noise_multiplier" if normal else "epsilon")
     document = {
-        **_noise(found.mechanism),
+        "noise_multiplier" if normal else "release_epsilon": amount,
         "epsilon": found.epsilon,
         "delta": options.delta,
         "neighboring_relation": relation.value,
@@ -309,17 +309,9 @@ def calibrate_command(options: argparse.Namespace) -> int:
         "releases": sum(schedule.values()),
     }
     warn(remarks(found.epsilon, options.delta, options.dataset_size, "the data set", options.group))
-    name, amount = next(iter(_noise(found.mechanism).items()))
-    words = "epsilon per full-batch release" if name == "release_epsilon" else "noise multiplier"
+    words = "noise multiplier" if normal else "epsilon per full-batch release"
     text = (
         f"{words} {amount:.6g}, for ({rounded_up(found.epsilon, 6)}, {options.delta:g})-differential "
         f"privacy ({whose(options, relation)}) in {counted(document['releases'], 'release')}"
     )
     return answered(options, document, text)
-
-
-def _noise(mechanism: Mechanism) -> dict[str, float]:
-    if isinstance(mechanism, L2Laplace):
-        return {"release_epsilon": mechanism.epsilon}
-    assert isinstance(mechanism, Gaussian)
-    return {"noise_multiplier": mechanism.noise_multiplier}
