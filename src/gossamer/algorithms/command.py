@@ -57,15 +57,15 @@ class Option:
         return f"a {'whole' if whole else 'finite'} number {said}, found {value!r:.30}"
 
 
-def numbers(kind: type) -> dict[str, tuple[Option, bool]]:
-    """The options of a type's fields that are numbers, and whether these are whole."""
-    found = {}
+def refused(kind: type, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first of ``values`` by name that a type's options do not take, and what is expected; defaults are taken."""
     for name, hint in get_type_hints(kind, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
-            kinds = get_args(hint.__origin__) or (hint.__origin__,)
-            if isinstance(option, Option) and not {int, float}.isdisjoint(kinds):
-                found[name] = option, int in kinds
-    return found
+            kinds, value = get_args(hint.__origin__) or (hint.__origin__,), values[name]
+            number = isinstance(option, Option) and not {int, float}.isdisjoint(kinds)
+            if number and value is not getattr(kind, name, kind) and (expected := option.refusal(value, int in kinds)):
+                return name, expected
+    return None
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,8 @@ class Bounded:
     """
 
     def __post_init__(self) -> None:
-        for name, (option, whole) in numbers(type(self)).items():
-            value = getattr(self, name)
-            if value is not getattr(type(self), name, self) and (expected := option.refusal(value, whole)) is not None:
-                raise SpecError(f"{name} must be {expected}")
+        if (found := refused(type(self), vars(self))) is not None:
+            raise SpecError(f"{found[0]} must be {found[1]}")
 
 
 AcceptWeak = Annotated[bool, Option("take a delta above 0.01, which says little")]

@@ -98,10 +98,9 @@ def structural_similarity(a: FloatArray, b: FloatArray, data_range: float) -> fl
         If the shapes differ or are no pictures', or the range is not positive.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if a.shape != b.shape or a.ndim not in (2, 3) or min(a.shape[-2:]) < 1:
-        raise DataError(f"expected two pictures of one shape, found {list(a.shape)} and {list(b.shape)}")
-    if not data_range > 0:
-        raise DataError(f"expected a data range above 0, found {data_range!r}")
+    if a.shape != b.shape or a.ndim not in (2, 3) or min(a.shape[-2:]) < 1 or not data_range > 0:
+        found = f"{list(a.shape)}, {list(b.shape)} and {data_range!r}"
+        raise DataError(f"expected two pictures of one shape and a data range above 0, found {found}")
     if a.ndim == 3:
         return float(np.mean([structural_similarity(x, y, data_range) for x, y in zip(a, b)]))
     radius = (min(_WINDOW, *a.shape) - 1) // 2

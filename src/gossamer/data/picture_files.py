@@ -220,20 +220,16 @@ def read_images(path: Path) -> Pair:
     """
     image_module = require("PIL.Image", "data of pictures need", "images", DataError)
     if path.is_dir():
-        return _read_both(path, _folder_entries(path), image_module)
+        files: list[_Entry] = [
+            (PurePosixPath(file.relative_to(path)), partial(read_file, file, MOST_DATA)) for file in path.glob("*/*/*")
+        ]
+        return _read_both(path, files, image_module)
     try:
         with archive(path, read_file(path, MOST_DATA)) as members:
             entries: list[_Entry] = [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
             return _read_both(path, entries, image_module)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
-
-
-def _folder_entries(folder: Path) -> list[_Entry]:
-    return [
-        (PurePosixPath(file.relative_to(folder).as_posix()), partial(read_file, file, MOST_DATA))
-        for file in folder.glob("*/*/*")
-    ]
 
 
 def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:

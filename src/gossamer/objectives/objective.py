@@ -272,9 +272,7 @@ def clips_of(clip: Clip, width: int) -> Floats:
         raise SpecError(f"every clip must be a positive number, found {given[~positive].flat[0]:g}")
     if given.shape not in ((), (width,)):
         raise DataError(f"expected one clip, or an array [{width}] with one for each model, found {list(given.shape)}")
-    clips = np.empty(width)
-    clips[:] = given
-    return clips
+    return np.full(width, given)
 
 
 # What agents compute is said in `Objective.local_updates` (clipped steps) and `local_training` (steps with momentum).

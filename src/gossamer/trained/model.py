@@ -266,12 +266,10 @@ class Predictions:
         found: list[dict[str, Any]] = [
             {"row": number, "prediction": value} for number, value in enumerate(self.values.tolist(), 1)
         ]
-        if self.classes is not None and self.probabilities is not None:
-            for entry, likely in zip(found, self.probabilities.tolist()):
-                entry["probabilities"] = dict(zip(self.classes, likely))
-        elif self.classes is not None:
-            for entry, scores in zip(found, self.scores.tolist()):
-                entry["scores"] = scores
+        if self.classes is not None:
+            likely = self.probabilities
+            for entry, each in zip(found, (self.scores if likely is None else likely).tolist()):
+                entry |= {"scores": each} if likely is None else {"probabilities": dict(zip(self.classes, each))}
         return found
 
 

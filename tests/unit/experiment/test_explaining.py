@@ -58,12 +58,10 @@ def test_a_long_run_without_messages_is_not_looked_through(monkeypatch: pytest.M
 
 
 def test_a_long_look_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, with how much of it there is."""
-    monkeypatch.setattr(planning, "_LONG", 50)
+    """Once and before, with how much of it there is."""
+    monkeypatch.setattr(planning, "_LONG", 200)
     spec = gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "gossip"}, stop={"updates": 200})
-    with pytest.warns(
-        gs.RunWarning, match=r"looked ahead at, and is long: 50 updates of 200; .*updates_per_node"
-    ) as told:
+    with pytest.warns(gs.RunWarning, match=r"looked ahead at, and is long: 200 updates; .*updates_per_node") as told:
         plan_run(prepare(spec))
     assert len(told) == 1
 

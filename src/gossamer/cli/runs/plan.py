@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from gossamer.algorithms.command import Command, Option, flag_of, numbers
+from gossamer.algorithms.command import Command, Option, flag_of, refused
 from gossamer.algorithms.table import ALGORITHMS, KIND
 from gossamer.cli.commands import CommandParser, check_delta
 from gossamer.cli.printing import patience, print_json, table, warn, wrapped
@@ -87,9 +87,8 @@ def _read(name: str, command: Command, options: argparse.Namespace) -> Any:
     needed = [field.name for field in fields(command.options) if field.default is MISSING]
     if missing := [known[field][1].asked or flag_of(field) for field in needed if given[field] is None]:
         raise CallerError(f"plan {name} needs {', '.join(missing)}")
-    for field, (option, whole) in numbers(command.options).items():
-        if given[field] is not None and (expected := option.refusal(given[field], whole)) is not None:
-            raise CallerError(f"{flag_of(field)} must be {expected}")
+    if (found := refused(command.options, given)) is not None:
+        raise CallerError(f"{flag_of(found[0])} must be {found[1]}")
     if "delta" in known:
         check_delta(options)
     return command.options(**{field: _value(known[field][0], value) for field, value in given.items()})

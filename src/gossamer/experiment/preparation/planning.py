@@ -292,9 +292,16 @@ def _first_clip(prepared: Prepared) -> float:
 
 def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> BlankSides:
     """Count what is asked in a run of the schedule."""
+    if (stop.updates or 0) >= _LONG:
+        warnings.warn(
+            f"the schedule that stop fixes is looked ahead at, and is long: {stop.updates:,} updates; "
+            "algorithm.updates_per_node or stop.epochs in its place need no such look",
+            RunWarning,
+            stacklevel=2,
+        )
     sides = BlankSides()
     with closing(_without_data(prepared, sides, quotas=quotas)) as simulator:
-        drive(simulator, stop, _Ahead(simulator, stop))
+        drive(simulator, stop, Observer())
     return sides
 
 
@@ -308,25 +315,6 @@ def _without_data(
         context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, context)
     return Simulator(nodes, sides, prepared.world, count=prepared.count)
-
-
-class _Ahead(Observer):
-    """Says once of a schedule that it takes long to look ahead at."""
-
-    def __init__(self, simulator: Simulator, stop: StopSettings) -> None:
-        self._simulator, self._most, self._told = simulator, stop.updates, False
-
-    def after(self) -> None:
-        made = self._simulator.counters.updates
-        if not self._told and made >= _LONG:
-            self._told = True
-            of = "" if self._most is None else f" of {self._most:,}"
-            warnings.warn(
-                f"the schedule that stop fixes is looked ahead at, and is long: {made:,} updates{of}; "
-                "algorithm.updates_per_node or stop.epochs in its place need no such look",
-                RunWarning,
-                stacklevel=2,
-            )
 
 
 def _check_nodes(prepared: Prepared, mechanisms: Mapping[str, Mechanism]) -> None:

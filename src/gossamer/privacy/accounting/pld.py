@@ -490,7 +490,8 @@ class Composition:
         found, *others = self._directions()
         epsilon = _epsilon(found, delta, self.precision)
         for other in others:
-            if epsilon < math.inf and _exceeds(other, epsilon, delta):
+            more = epsilon < math.inf and sum_of_divergences(other, 0.0) > delta
+            if more and _delta(other, epsilon, QUICK) > delta:  # else a delta that is small enough is found quickly
                 epsilon = max(epsilon, _epsilon(other, delta, self.precision))
         return epsilon
 
@@ -550,11 +551,6 @@ def _epsilon(groups: Sequence[ReleaseGroup], delta: float, precision: Precision)
         return _epsilon_of(Releases(groups), delta, precision.finest)
     highest = max(profile.largest(delta)[0] for profile in groups[0][:2])
     return _least(lambda e: sum_of_divergences(groups, e) - delta, highest) * (1 + _SAFE_ALONE)
-
-
-def _exceeds(groups: Sequence[ReleaseGroup], epsilon: float, delta: float) -> bool:
-    """Whether no delta of at most ``delta`` is found quickly for ``epsilon``."""
-    return sum_of_divergences(groups, 0.0) > delta and _delta(groups, epsilon, QUICK) > delta
 
 
 def _delta(groups: Sequence[ReleaseGroup], epsilon: float, precision: Precision) -> float:
