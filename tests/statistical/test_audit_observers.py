@@ -116,7 +116,7 @@ def test_examples_are_reconstructed_through_the_network_without_noise(
             released.setdefault(step.node, []).append(np.asarray(step.event.released.values, np.float64))
 
     Run(prepared, plan, sources_of(prepared, plan), listeners=Listeners(watch=watch), simulated=True).go()
-    _, found = view.gradients()
+    found = view.gradients()
     first = next(at for at, draw in enumerate(view.system.draws) if draw.owner == "node-2")
     mine = prepared.dataset.train.features[prepared.shards[2][0]]
     scale = plan.mechanisms["node-2"].normal.standard_deviation

@@ -29,7 +29,7 @@ from gossamer.experiment.results.summary import all_finite
 from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
 from gossamer.privacy.mechanisms import NoNoise
-from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, shifts
+from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import encode
@@ -88,8 +88,8 @@ def linear_system(
     # Where noise and gradients are apart, there are no blocks.
     book = Book(2**62 if prepared.cast.trust or started else len(context.names) + shared)
     size, dtype = context.initial.size, context.initial.values.dtype
-    known = Draw("", 0.0, noisy=False)
-    start = book.drawn(size, dtype, 1.0, known) if started else Combination(size, dtype, np.zeros(0), book)
+    start = Combination(size, dtype, np.zeros(0), book)
+    start = book.drawn(size, dtype, 1.0, Draw("", 0.0)) if started else start
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
     spec = prepared.experiment
     sides = LinearSides(plan, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book)
@@ -284,7 +284,7 @@ class View:
     as its part in the rows of R. Of all that explain V the shortest, X = R^+ V, has that part and no other: it is what
     reconstruction through a network finds [1], and exact for each gradient that V decides. A change D of a party's
     gradients moves X by P D among noise of covariance P, P the projection on the rows, so <D, X> tells two worlds apart
-    best; where noise and gradients are apart, in coordinates in which noise is independent.
+    best.
 
     Attributes
     ----------
@@ -319,7 +319,8 @@ class View:
     @property
     def mu(self) -> float:
         """What the observer learns of any party at most, if all gradients are fixed."""
-        return max(one.most for one in self.system.against(self.observer).values())
+        found = NetworkPrivacy.of(self.prepared, [self.observer]).found[self.observer]
+        return max(one.most for one in found.values())
 
     def __call__(self, step: TraceStep) -> None:
         """Record what a node hears, and what it releases."""
@@ -329,14 +330,14 @@ class View:
         elif isinstance(event, Completed):
             self.vectors.append(np.asarray(event.released.values))
 
-    def gradients(self) -> tuple[FloatArray, FloatArray]:
-        """Return the observer's R [vectors, draws] but for the start, and X [draws, size], in deviations of noise."""
+    def gradients(self) -> FloatArray:
+        """Return X [draws, size], in deviations of noise."""
         found = {id(one.row): vector for one, vector in zip(self.system.seen, self.vectors, strict=True)}
         kept = [row for _, row in self.system.seen_by(self.observer)]
         rows = np.array([np.pad(row, (0, len(self.system.draws) - len(row))) for row in kept])
         values = [found[id(row)] - row[0] * np.asarray(self.prepared.initial.values, np.float64) for row in kept]
         rows[:, 0] = 0.0
-        return rows, np.linalg.lstsq(rows, np.array(values), rcond=_FAINT)[0]
+        return np.asarray(np.linalg.lstsq(rows, np.array(values), rcond=_FAINT)[0])
 
     @property
     def scores(self) -> Floats:
@@ -344,16 +345,14 @@ class View:
 
         Nothing is said of the observer's own nodes.
         """
-        rows, found = self.gradients()
-        draws, (moves, _) = self.system.draws, shifts(list(rows), self.system.draws)
-        members = members_of(self.observer, self.prepared.names)
+        found, members = self.gradients(), members_of(self.observer, self.prepared.names)
         each = self._at_first(self.canaries.examples, np.arange(len(self.canaries)))
         each -= 0.0 if self.blank else self._at_first(self.prepared.dataset.train, self.canaries.rows)
         scores = np.zeros(len(each))
         for name, shard in zip(self.prepared.names, self.prepared.shards, strict=True):
             if (own := np.isin(self.canaries.rows, shard)).any() and name not in members:
-                moved = np.array([draw.moved * (draw.owner == name) for draw in draws])
-                scores[own] = each[own] @ (moved @ moves @ (moves.T @ found))
+                moved = np.array([draw.moved * (draw.owner == name) for draw in self.system.draws])
+                scores[own] = each[own] @ (moved @ found)
                 scores[own] -= np.median(scores[own])  # all of a node's examples have something in common
         return scores
 
