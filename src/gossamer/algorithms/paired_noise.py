@@ -60,7 +60,7 @@ from scipy.sparse import csr_array
 
 from gossamer.algorithms import persons
 from gossamer.algorithms.nodes import LearnerSettings
-from gossamer.algorithms.plan import EVERYBODY, Plan, Problem, Spec, in_common
+from gossamer.algorithms.plan import EVERYBODY, EXAMPLE, Plan, Problem, Spec, in_common
 from gossamer.algorithms.sample_planning import check_samples, guarantee_of, plan_samples
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
@@ -108,6 +108,7 @@ def check(settings: Any, spec: Spec) -> Iterator[str]:
         "no law": paired and privacy.mechanism != "gaussian",
         "no fixed clip": paired and privacy.clip is not None and not isinstance(privacy.clip, FixedClip),
         "several": paired and several,
+        "whole": paired and spec.terms.unit != EXAMPLE,
     }
     yield from refusals(__file__, rules, s=settings, privacy=privacy, most=MOST_NODES)
 

@@ -129,7 +129,9 @@ class FlowerApp(Foreign):
             self._said.seek(0)
             last = _COLOURS.sub("", self._said.read().decode(errors="replace")).rstrip().rpartition("\n")[2]
             self.close()
-            raise Fault(reason, _WORDS[reason].format(seconds=self._timeout, last=last, python=self._python)) from None
+            raise Fault(
+                reason, _WORDS["ends"][reason].format(seconds=self._timeout, last=last, python=self._python)
+            ) from None
         except BaseException:  # such as Ctrl-C, after which nobody hears the answer
             self.close()
             raise
@@ -220,7 +222,9 @@ class FlowerApp(Foreign):
         counts = self.faults.setdefault(f"partition {number}", Counter())
         counts[f"{kind}: {reason}"] += 1
         if counts[f"{kind}: {reason}"] == 1:
-            warnings.warn(_WORDS[kind].format(whose=self.whose, number=number, line=line), RunWarning, stacklevel=2)
+            warnings.warn(
+                _WORDS["faults"][kind].format(whose=self.whose, number=number, line=line), RunWarning, stacklevel=2
+            )
         return np.array([0.0, 0.0, 0.0]) if kind == "evaluate" else np.zeros(self.size, self.dtype), line
 
     def evaluate(self, models: FloatArray, split: Split) -> Evaluation:

@@ -43,8 +43,8 @@ def check(settings: ClientSettings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from samples.check_samples(settings, spec)
     yield from settings.wrong()
-    steps = {"curated steps": settings.curated, "masked steps": settings.masking is not None}
-    yield from refusals(__file__, steps) if settings.stepwise else check_updates(settings, spec)
+    rules = {"curated steps": settings.curated, "masked steps": settings.masking is not None}
+    yield from refusals(__file__, rules) if settings.stepwise else check_updates(settings, spec)
 
 
 def check_updates(settings: Any, spec: Spec) -> Iterator[str]:

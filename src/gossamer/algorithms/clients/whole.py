@@ -112,13 +112,13 @@ def terms(settings: WholeSettings, **more: Any) -> Terms:
     return replace(parts.WHOLE_UPDATES if settings.whole else Terms(), **more)
 
 
-def check_whole(settings: Any, spec: Spec, **more: bool) -> Iterator[str]:
-    """The rules that a spec with whole gradients breaks, and ``more`` of them, a line each."""
+def check_whole(settings: Any, spec: Spec) -> Iterator[str]:
+    """The rules that a spec with whole gradients breaks, a line each."""
     if not settings.whole:
         return
     yield from check_updates(settings, spec)
     rules = {
-        **more,
+        "noiseless": spec.terms.noiseless,
         "l2_laplace": spec.privacy.mechanism == "l2_laplace",
         "quantile": isinstance(spec.privacy.clip, QuantileClip),
     }

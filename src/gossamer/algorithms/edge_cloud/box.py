@@ -569,7 +569,12 @@ def claims(problem: Problem[Any], plan: Plan) -> list[Claim]:
 def check(settings: Any, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from check_samples(settings, spec)
-    yield from whole.check_whole(settings, spec, noiseless=spec.terms.noiseless, constants=settings.paper is not None)
+    yield from whole.check_whole(settings, spec)
+    if settings.paper is not None and settings.whole:
+        yield (
+            f"algorithm.paper: {settings.paper} has constants for gradients of single examples, found privacy_unit: "
+            "client; leave one of the two out"
+        )
     if settings.paper is not None and spec.objective.name != TESTBED_MODEL:
         found = spec.objective.name or spec.objective.module or "the model that goes with the data"
         yield (

@@ -204,7 +204,7 @@ def terms(settings: Settings) -> Terms:
 def rules(settings: Settings, spec: Spec) -> Iterator[str]:
     """The rules that a spec breaks, a line each."""
     yield from check(settings, spec)
-    yield from whole.check_whole(settings, spec, paired=settings.noise == "pairwise")
+    yield from whole.check_whole(settings, spec)
 
 
 def plan(problem: Problem[Settings]) -> Plan:
