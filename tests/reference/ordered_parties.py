@@ -237,8 +237,9 @@ class Process:
         self._go.acquire()
         try:
             for number, part in enumerate(self.lab.parts):
-                self.orders, self.worker, self.part = None, None, part
-                deployed.run_party(Options(self.lab, self.name, number))  # type: ignore[arg-type]
+                if number == len(self.lab.parts) - 1 or self.name not in part.over:  # as `gossamer node --run` does
+                    self.orders, self.worker, self.part = None, None, part
+                    deployed.run_party(Options(self.lab, self.name, number))  # type: ignore[arg-type]
                 self.ended += 1
         except Killed as killed:
             self.dies = str(killed)

@@ -129,7 +129,6 @@ def node_command(options: argparse.Namespace) -> int:
     from gossamer.deployment.founding.layout import place_of
     from gossamer.deployment.party.agreement import PartyOptions
     from gossamer.deployment.party.party import run_party
-    from gossamer.keys.invitations import InvitationError
 
     chosen = {name: value for name, value in vars(options).items() if name in PartyOptions.__dataclass_fields__}
     chosen |= {"modules": options.module, "quiet": options.quiet or options.log_file == STDERR}
@@ -143,15 +142,12 @@ def node_command(options: argparse.Namespace) -> int:
         place_of(run)
     ended: list[str] = []
     with logged(options), door_for(options) as door:
-        for run in options.run or [None]:  # one after the other
-            if "stopped" not in ended:
-                party = PartyOptions(**chosen | {"run": run})
-                try:
-                    ended.append(run_party(party, partial(_shown, door, party.quiet)))
-                except InvitationError as error:  # such as one that has expired since
-                    if run == (options.run or [run])[-1] or not _is_over(party.state):
-                        raise
-                    say(f"run {run} is over: {error}")
+        for run in (runs := options.run or [None]):  # one after the other
+            party = PartyOptions(**chosen | {"run": run})
+            if run != runs[-1] and _is_over(party.state):  # its peers may have left, and its papers have expired
+                say(f"run {run} is over for this party")
+            elif "stopped" not in ended:
+                ended.append(run_party(party, partial(_shown, door, party.quiet)))
     return ENDED_SHORT if "short" in ended else 0
 
 
