@@ -157,7 +157,7 @@ class Frames:
 
     def _frame(self) -> Frame:
         random, junk = self.junk.random, self.junk
-        link = self.session._links["a"]
+        link = self.session.links["a"]
         near = [link.delivered, link.delivered + 1, link.acknowledged, link.transmitted]
 
         def number(right: int) -> int:

@@ -159,7 +159,7 @@ class Part:
         return {name: host.node for name, host in self.hosts.items()}
 
     def links(self, name: str) -> Any:
-        return self.hosts[name].session._links
+        return self.hosts[name].session.links
 
     def host(self, name: str, journal: MemoryJournal, watch: Any = None) -> Host:
         hears = partial(may_hear, self.run.prepared.units, name)

@@ -235,7 +235,7 @@ class LinkedHosts(VirtualLoop):
     def links(self, name: str) -> Mapping[str, Link]:
         """Links that the session of ``name`` keeps, by peer; not to be changed."""
         # Its state() is a copy, and this is looked at after every event.
-        return self.hosts[name].session._links
+        return self.hosts[name].session.links
 
     # What happens
 

@@ -483,17 +483,19 @@ class Session(Kept):
 
     Attributes
     ----------
+    links : dict of str to Link
+        All that changes, by peer, as data that `encoding` takes; to be looked at at once.
     promises : int
         Number of promises that its outputs have made so far; not part of its state.
     """
 
-    changing = ("_links",)
+    changing = ("links",)
 
     def __init__(self, name: str, settings: SessionSettings) -> None:
         self.name = name
         self.settings = settings
         self.promises = 0
-        self._links: dict[str, Link] = {}
+        self.links: dict[str, Link] = {}
         # (when, peer), with an entry for the due time of every link; others are left over and mean nothing.
         self._alarms: list[tuple[float, str]] = []
 
@@ -513,7 +515,7 @@ class Session(Kept):
                 f"{self.name}: expected a message of at most {self.settings.largest_message} bytes, found {size}; "
                 f"raise largest_message at every node"
             )
-        link = self._links[to] = self._link(to)
+        link = self.links[to] = self._link(to)
         if not link.outbox:
             link.quiet_since = now
         link.queued += 1
@@ -534,7 +536,7 @@ class Session(Kept):
         answer: Frame | None = None
         if isinstance(frame, ChunkFrame):
             frame, answer = self._take(sender, link, frame, now)
-        self._links[sender] = link
+        self.links[sender] = link
         outputs: list[Output] = []
         if self._settle(link, frame, now):
             link.quiet_since = now
@@ -555,38 +557,33 @@ class Session(Kept):
         outputs: list[Output] = []
         while (due := self.deadline()) is not None and due <= now:
             peer = heapq.heappop(self._alarms)[1]
-            outputs += self._retry(peer, self._links[peer], now)
+            outputs += self._retry(peer, self.links[peer], now)
         return outputs
 
     def deadline(self) -> float | None:
         """The time at which `wake` is wanted next, on the node's clock; None while nothing is unacknowledged."""
         while self._alarms:
             when, peer = self._alarms[0]
-            if self._links[peer].due == when:
+            if self.links[peer].due == when:
                 return when
             heapq.heappop(self._alarms)
         return None
-
-    @property
-    def links(self) -> dict[str, Link]:
-        """All that changes, by peer, as it is: as data that `encoding` takes, and to be looked at at once."""
-        return self._links
 
     @classmethod
     def restore(cls, name: str, settings: SessionSettings, links: dict[str, Link]) -> Session:
         """The session whose `links` these were, and are again. The clock goes on from where it was, or from later."""
         session = cls(name, settings)
-        session._links = links
+        session.links = links
         session.after_restore()
         return session
 
     def after_restore(self) -> None:
-        self._alarms = [(link.due, peer) for peer, link in self._links.items() if link.due is not None]
+        self._alarms = [(link.due, peer) for peer, link in self.links.items() if link.due is not None]
         heapq.heapify(self._alarms)
 
     def _link(self, peer: str) -> Link:
         window = FIRST_CHUNKS if self.settings.learns else CHUNK_WINDOW
-        return self._links.get(peer) or Link(self.settings.retry_after, window=window)
+        return self.links.get(peer) or Link(self.settings.retry_after, window=window)
 
     def _settle(self, link: Link, frame: MessageFrame | ChunkFrame | Acknowledge | ProgressFrame, now: float) -> bool:
         """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
@@ -640,7 +637,7 @@ class Session(Kept):
 
     def _drop_stale(self, now: float) -> None:
         """Drop what has stopped arriving. It costs only that its chunks must come again."""
-        for link in self._links.values():
+        for link in self.links.values():
             if link.incoming is not None and link.incoming.touched + self.settings.silence <= now:
                 link.incoming = None
 

@@ -191,6 +191,10 @@ class Witnesses:
         (peer, signature, content) -> whether it is that peer's.
     own : Own or None
         This node's receipts; None while they are not open, and of a node that releases nothing.
+    changed : set of str
+        Peers of whom something is known that is not kept yet.
+    urgent : bool
+        Whether something was seen that has to be kept before anything that came with it is taken.
     """
 
     run: str
@@ -204,9 +208,7 @@ class Witnesses:
         self._known = dict(self.memory.kept())
         self._contradictions: dict[str, Seen] = {}  # what peers have countersigned since, and is not here
         self._owed: set[str] = set()  # peers whose claim was not countersigned since it came
-        self._changed: set[str] = set()  # and is not kept yet
-        self._urgent = False
-        self._signatures: dict[str, tuple[Seen, bytes]] = {}
+        self.changed, self.urgent = set[str](), False
 
     def known(self, peer: str) -> Known:
         """Knowledge of a peer."""
@@ -234,9 +236,9 @@ class Witnesses:
         found = claim or Note()
         if seen is None:
             return found
-        if self._urgent:
+        if self.urgent:
             self.keep()
-        return Note(found.releases, found.head, found.links, *seen, self._countersignature(to, seen))
+        return Note(found.releases, found.head, found.links, *seen, self.sign(countersigned(self.run, to, seen)))
 
     def _claim(self, told: Seen | None) -> Note | None:
         if self.own is None:
@@ -247,12 +249,6 @@ class Witnesses:
         releases = there if told is None else min(there, told.releases + MOST_LINKS)
         first = max(0, releases - MOST_LINKS) if told is None else told.releases
         return Note(releases, self.own.heads[releases], b"".join(self.own.links[first:releases]))
-
-    def _countersignature(self, to: str, seen: Seen) -> bytes:
-        before = self._signatures.get(to)
-        if before is None or before[0] != seen:
-            before = self._signatures[to] = seen, self.sign(countersigned(self.run, to, seen))
-        return before[1]
 
     # What comes
 
@@ -275,7 +271,7 @@ class Witnesses:
             return Verdict(MORE, self._contradiction(sender, seen), drops=False, offence=False)
         if known.told != seen and (told or known.told is None or seen.releases > known.told.releases):
             known.told = seen
-            self._changed.add(sender)
+            self.changed.add(sender)
         return None
 
     def _keep_evidence(self, sender: str, known: Known, seen: Seen, signature: bytes) -> None:
@@ -286,7 +282,7 @@ class Witnesses:
         if before is not None and here and not self._has(before):
             return
         known.evidence = seen
-        self._changed.add(sender)
+        self.changed.add(sender)
         if here:
             self.own.witnessed(sender, seen, signature)
 
@@ -296,28 +292,18 @@ class Witnesses:
         if known.seen is not None and (verdict := _followed(sender, known.seen, claim, note.links)) is not None:
             return verdict
         if known.seen != claim:
-            known.seen, self._urgent = claim, True
-            self._changed.add(sender)
+            known.seen, self.urgent = claim, True
+            self.changed.add(sender)
         return None
 
     # What is kept
 
-    @property
-    def urgent(self) -> bool:
-        """Whether something was seen that has to be kept before anything that came with it is taken."""
-        return self._urgent
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything is not kept yet."""
-        return bool(self._changed)
-
     def keep(self) -> None:
         """Keep what has changed; it is durable when this returns."""
-        if self._changed:
-            self.memory.keep({name: self._known[name] for name in sorted(self._changed)})
-        self._changed.clear()
-        self._urgent = False
+        if self.changed:
+            self.memory.keep({name: self._known[name] for name in sorted(self.changed)})
+        self.changed.clear()
+        self.urgent = False
 
     # This node's own
 
