@@ -56,11 +56,13 @@ fault-seeds: $(READY) ## SEEDS seeds of faults for each algorithm, 2000 by defau
 		set -- $$run; spec=examples/digits-$$1.yaml; shift; \
 		$(BIN)/gossamer simulate-faults $$spec "$$@" --seeds $(SEEDS) --jobs $(JOBS) || exit 1; \
 	done
+	@$(BIN)/python -m tests.reference.ordered_parties 0:$(SEEDS) # an organiser's orders, by deployed parties
 
 drill: $(READY) ## eight hospitals through outages 20 times, with processes and a broker, for each of three algorithms (nightly, hours)
 	@for name in gossip fedbuff graph; do \
 		$(BIN)/python examples/drill/processes.py examples/drill/$$name.yaml --runs 20 || exit 1; \
 	done
+	@$(BIN)/python -m pytest --slow tests/end_to_end/test_order_drills.py
 
 DEPLOYMENT := tests/end_to_end/test_mqtt_transport.py tests/end_to_end/test_broker_access.py tests/parity \
 	tests/end_to_end/test_federation_*.py tests/end_to_end/test_founded_*.py tests/end_to_end/test_deployment_*.py \

@@ -1,6 +1,6 @@
 """Deployed parties in virtual time, whom an organiser gives orders while frames are lost and processes are killed.
 
-    python -m tests.reference.ordered_parties 2000 [order ...]
+    python -m tests.reference.ordered_parties 0:2000 [order ...]
 
 tries so many seeds of each order. What runs is `run_party` as it is deployed, with its meeting of neighbours, turns,
 sealed channels, orders on disk and what it does about them. Only its doors to the world are others: the clock, the
@@ -692,15 +692,19 @@ def problems(name: str, kind: str, seeds: Iterable[int]) -> tuple[dict[int, str]
     return found, seen
 
 
-def main() -> None:
+def main() -> int:
+    """Try the seeds; 1 if one fails."""
+    failed = 0
     seeds, kinds = range(*map(int, sys.argv[1].split(":"))), sys.argv[2:] or KINDS
     for name in ("gossip", "fedavg"):
         for kind in kinds:
             began = time.monotonic()
             found, seen = problems(name, kind, seeds)
             seconds = f"{time.monotonic() - began:.0f} s"
+            failed |= bool(found)
             print(name, kind, seeds, seconds, dict(seen), len(found), *list(found.items())[:5], sep="  ", flush=True)
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
