@@ -191,7 +191,7 @@ class Part:
             if charged is not None and charged > drawn + kills:
                 return f"{me} has {charged} releases charged, for {drawn} draws of noise and {kills} kills"
         waited = me in self.paused
-        if process.orders is not None:
+        if process.orders is not None and not process.dies:  # who died while it took an order has told nobody
             self.removals[me] |= set(process.orders.removed) - {me}
             if (STOP in process.orders.known and self.lab.may_stop.get(me)) or REMOVE + me in process.orders.known:
                 self.ending.add(me)
@@ -613,6 +613,7 @@ def doors(lab: Callable[[], Laboratory]) -> Iterator[None]:
     def stored(options: Options, invited: Any, folder: Any, stack: ExitStack) -> Host:
         part, name = options.part, options.name
         part.stored.add(name)
+        part.journals[name].crash()  # what the part before a pause has staged and not committed is not there
         host = part.hosts[name] = part.host(name, part.journals[name], part.steps.append)
         return host
 
