@@ -20,7 +20,7 @@ from typing import Any
 
 from gossamer.protocol.registries import known_by
 
-for _module in ("gossamer.algorithms.table", "gossamer.experiment.runs.repeats"):
+for _module in ("gossamer.algorithms.table", "gossamer.experiment.runs.repeats", "gossamer.privacy.masking"):
     known_by(_module)  # what was stored or sent may be read where nothing else was imported
 
 # Who wants to read what is logged says where it goes; a library writes nowhere by itself.

@@ -318,7 +318,7 @@ class View:
 
     @property
     def mu(self) -> float:
-        """What the observer learns of any party at most, if all gradients are fixed."""
+        """Most that the observer learns of any party, if all gradients are fixed."""
         found = NetworkPrivacy.of(self.prepared, [self.observer]).found[self.observer]
         return max(one.most for one in found.values())
 
@@ -341,7 +341,7 @@ class View:
 
     @property
     def scores(self) -> Floats:
-        """How much likelier each canary is in than out, [canaries], by its gradient at the first model.
+        """Log likelihood ratios of each canary being in against out, [canaries], by its gradient at the first model.
 
         Nothing is said of the observer's own nodes.
         """
