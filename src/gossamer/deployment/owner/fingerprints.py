@@ -7,6 +7,7 @@ or written from dense to sparse, is what it was; the order of columns counts.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
@@ -32,7 +33,7 @@ from gossamer.files import read_file
 from gossamer.runtimes.storage.contents import Content
 
 KEY_BYTES = 32
-_ANY = "surrogateescape"  # bytes that are not UTF-8, as of an older encoding, stay what they are
+_LATIN = "gossamer.latin-1"  # name of a handler of bytes that are not UTF-8
 _HASH_BYTES = 16  # 2^64 examples before two of them are likely to share one
 
 
@@ -106,14 +107,23 @@ def _pictures(path: Path) -> Iterator[bytes]:
 
 def _csv(path: Path) -> Iterator[bytes]:
     """Rows below the header, if there is one; which column is the target, and what separates cells, a spec says."""
-    with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", _ANY, newline="") as text:
+    with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", _LATIN, newline="") as text:
         rows = (row for row in csv.reader(text) if row)
         try:
             first = next(rows, [])
             for row in rows if _are_names(first) else chain([first], rows):
-                yield "\0".join(map(_cell, row)).encode(errors=_ANY)
+                yield "\0".join(map(_cell, row)).encode()
         except csv.Error as error:
             raise DataError(f"{path}: expected rows with commas ({error})") from error
+
+
+def _as_latin(error: UnicodeError) -> tuple[str, int]:
+    """Letters for bytes that are not UTF-8, so that a table has the same rows once it is saved in UTF-8."""
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error(_LATIN, _as_latin)
 
 
 def _are_names(row: list[str]) -> bool:

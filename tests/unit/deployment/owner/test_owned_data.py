@@ -755,6 +755,8 @@ def test_examples_of_a_file_without_a_header_are_all_there(tmp_path: Path) -> No
 def test_letters_of_any_encoding_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Größe;Müll\n1,5;nö\n2,5;ja\n", encoding="latin-1")
     (tmp_path / "b.csv").write_text("Größe;Müll\n1,5;nö\n2,6;ja\n", encoding="latin-1")
+    (tmp_path / "utf-8.csv").write_text("Größe;Müll\n1,5;nö\n2,5;ja\n", encoding="utf-8")
     first, second = contents(tmp_path / "a.csv"), contents(tmp_path / "b.csv")
     assert len(first) == len(second) == 2
+    assert first == contents(tmp_path / "utf-8.csv")  # else the same data would have a budget twice
     assert (first[0] == second[0], first[1] == second[1]) == (True, False)
