@@ -421,7 +421,8 @@ def _invitation(document: Mapping[str, Any], content: bytes) -> Invitation:
     try:
         invitation = _PARSER.validate_python({**found, "written": content})
     except ValidationError as error:
-        raise InvitationError(f"{first_of(error)}; the organiser signed no invitation, so ask for one") from None
+        wrong = first_of(error).removeprefix("its keys: ")[:300].encode("unicode_escape").decode()
+        raise InvitationError(f"{wrong}; this is how it was signed, so ask the organiser for another") from None
     if invitation.spec_sha256 != document["spec_sha256"]:
         raise InvitationError("its spec does not have the hash that it names; ask the organiser for a new one")
     return invitation

@@ -240,7 +240,7 @@ def test_a_loss_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bo
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("ClassVar[str] =", "ClassVar[str]  #", "bad is for None, and the targets are"),
+        ("ClassVar[str] =", "ClassVar[str]  #", "must have task classification or regression, found"),
         ("def loss(", "def outputs(self, classes): return 0\n    def loss(", "must need 1 output or more, found 0"),
         (
             "def loss(",

@@ -273,10 +273,10 @@ class Reporter:
     def _tell_problems(self) -> None:
         every = problems({**self._status, "process": self._status["pid"]}, time.time())
         found = {_FOR.sub("", one.text): one.text for one in every if one.kind in _LOGGED}
+        for text in sorted(self._problems.keys() - found.keys()):  # first, since it may be so in other words
+            self._folder.say(f"no longer so: {self._problems[text]}")
         for text in sorted(found.keys() - self._problems.keys()):
             self._folder.warn(found[text])
-        for text in sorted(self._problems.keys() - found.keys()):
-            self._folder.say(f"no longer so: {self._problems[text]}")
         self._problems = found
 
     def status(self) -> Mapping[str, Any]:

@@ -259,9 +259,10 @@ def _check_room(path: Path, overwrite: bool) -> None:
     what, remedy = f"{str(path)[:80]}: no such folder can be made (", "); choose another --out"
     with failing_as(SpecError, what, remedy, (OSError, ValueError)):
         there, folder = path.exists(), path.is_dir()
-    above = next(place for place in path.absolute().parents if os.path.lexists(place))
+    above = next(place for place in (path.absolute(), *path.absolute().parents) if os.path.lexists(place))
     if not there and not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise SpecError(f"{path}: cannot make the results folder in {above}; choose another --out")
+        found = "may not be written to" if above.is_dir() else "is no folder"
+        raise SpecError(f"{path}: cannot make the results folder ({above} {found}); choose another --out")
     if there and not folder:
         raise SpecError(f"{path} is a file, expected a folder for the results; choose another --out")
     present = [item.name for item in path.iterdir()] if there else []

@@ -56,6 +56,8 @@ def _named(own: OwnLoss) -> str:
 def _own(own: OwnLoss, classes: int | None) -> NetworkLoss:
     task = getattr(type(own), "task", None)
     if task != ("regression" if classes is None else "classification"):
+        if task not in ("classification", "regression"):
+            raise ModelError(f"objective.loss: {_named(own)} must have task classification or regression, found {task}")
         found = "real numbers" if classes is None else f"{classes} classes"
         raise SpecError(f"objective.loss: {_named(own)} is for {task}, and the targets are {found}; take another loss")
     try:

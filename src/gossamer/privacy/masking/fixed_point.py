@@ -90,8 +90,8 @@ class Group:
     signed: bool = False
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(each, int) for each in (self.size, self.length, self.threshold, self.minimum))
-        if not whole or self.length < 1 or self.bits not in DTYPES:
+        numbers = self.size, self.length, self.bits, self.threshold, self.minimum
+        if not all(type(each) is int for each in numbers) or self.length < 1 or self.bits not in DTYPES:
             raise SpecError(f"a group has whole numbers, a length of 1 or more and 32 or 64 bits, found {self}")
         if not SMALLEST <= self.size < MOST_AGENTS:
             raise SpecError(f"masks need {SMALLEST} to {MOST_AGENTS - 1} agents to hide among, found {self.size}")
@@ -150,7 +150,8 @@ class FixedPoint:
     fraction_bits: int | None = None
 
     def __post_init__(self) -> None:
-        summed = self.bits in DTYPES and isinstance(self.group, int) and 1 <= self.group < 1 << (self.bits - 1)
+        whole = type(self.bits) is type(self.group) is int
+        summed = whole and self.bits in DTYPES and 1 <= self.group < 1 << (self.bits - 1)
         if not summed or not SMALLEST_CLIP <= real_number(self.clip) <= LARGEST_CLIP:
             raise SpecError(
                 f"numbers of 32 or 64 bits have a clip of {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, and 1 to half of "

@@ -117,6 +117,8 @@ def test_the_dtype_of_a_sum_and_the_shape_of_a_vector() -> None:
     ("clip", "group", "bits", "fraction_bits", "words"),
     [
         (1.0, 3, 16, None, "of 32 or 64 bits .*bits=16"),
+        (1.0, 3, 32.0, None, "of 32 or 64 bits .*bits=32.0"),
+        (1.0, True, 32, None, "1 to half of their range are in a sum, .*group=True"),
         (0.0, 3, 32, None, "a clip of 1e-30 to 1e"),
         (math.nan, 3, 32, None, "a clip of 1e-30 to 1e"),
         (math.inf, 3, 32, None, "a clip of 1e-30 to 1e"),
