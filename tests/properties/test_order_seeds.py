@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from tests.reference.ordered_parties import BEGAN, KINDS, SEEN, laboratory_of, problems
 from tests.sampling import examples
 
+from gossamer.deployment.party import party as deployed
 from gossamer.deployment.peers.peers import Peers
 from gossamer.faults.schedules import FaultSchedule
 from gossamer.keys.orders import PAUSED, Orders
@@ -106,3 +108,32 @@ def test_who_goes_on_while_others_wait_knows_why_they_take_nothing() -> None:
 def test_who_comes_back_after_one_has_left_goes_on_with_who_is_there(kind: str, seed: int) -> None:
     """It has not heard that the one has finished, and would take nothing more for ever, and all others wait for it."""
     assert problems("gossip", kind, [seed])[0] == {}
+
+
+def test_who_is_stopped_while_others_need_it_yet_goes_on_to_no_further_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own part is over, and a signal of its owner's ends the process."""
+    ends, said, take_part = dict[str, Callable[[str], None]](), dict[tuple[str, int], str](), deployed.run_party
+
+    def run_party(options: Any) -> str:
+        said[options.name, options.number] = take_part(options)
+        return said[options.name, options.number]
+
+    with laboratory_of("gossip", "second run", 0) as there:
+        there.schedule, there.crashes = FaultSchedule(), {}
+
+        def signals(end: Callable[[str], None]) -> Any:
+            ends[there.at_work.name] = end
+            return nullcontext()
+
+        def look(name: str) -> None:
+            if there.parts[0].hosts[name].finished:
+                ends[name]("stopped")
+            else:
+                there.at(there.now + 1, look, name)
+
+        monkeypatch.setattr(deployed, "_stopped_by_signals", signals)
+        monkeypatch.setattr(deployed, "run_party", run_party)
+        there.at(BEGAN + 1, look, there.workers[1])
+        there.run(100.0)
+    assert said[there.workers[1], 0] == "stopped"
+    assert said[there.workers[2], 0] == "finished"

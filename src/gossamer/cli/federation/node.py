@@ -144,21 +144,27 @@ def node_command(options: argparse.Namespace) -> int:
     with logged(options), door_for(options) as door:
         for run in (runs := options.run or [None]):  # one after the other
             party = PartyOptions(**chosen | {"run": run})
-            if run != runs[-1] and _is_over(party.state):  # its peers may have left, and its papers have expired
+            if run != runs[-1] and (end := _end(party.state)):  # its peers may have left, and its papers have expired
                 say(f"run {run} is over for this party")
+                ended.append(end)
             elif "stopped" not in ended:
                 ended.append(run_party(party, partial(_shown, door, party.quiet)))
     return ENDED_SHORT if "short" in ended else 0
 
 
-def _is_over(state: Path) -> bool:
-    """Whether a node has done its part in a run."""
+def _end(state: Path) -> str:
+    """How a node has ended its part in a run, as `run_party` says it; empty while others may need it there yet."""
     from gossamer.deployment.party.state_folder import StateFolder
 
+    folder = StateFolder(state)
     try:
-        return bool(StateFolder(state).status()["state"] == "finished")
+        said = folder.status()
     except CallerError:
-        return False
+        return ""
+    needed = any(peer["state"] == "up" and not peer["finished"] for peer in said.get("peers", {}).values())
+    if said["state"] != "finished" or (needed and not folder.leaving):
+        return ""
+    return "short" if said.get("why") else "finished"
 
 
 def pack_command(options: argparse.Namespace) -> int:

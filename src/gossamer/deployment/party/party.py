@@ -112,7 +112,8 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
     Returns
     -------
     str
-        ``finished``, ``stopped``, or ``short``: finished without all of its rounds, or while no peer took what it sent.
+        ``stopped``, also while its peers had not finished yet; ``finished``; or ``short``: finished without all of its
+        rounds, or while no peer took what it sent.
 
     Raises
     ------
@@ -268,6 +269,8 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     transport.close()  # how long this party trains and tests for itself is nobody else's business
     results = write_results(folder, held.agreed, host, held, alone)
     reporter.ended(state, why, results["privacy"] if host.finished else {})
+    if loop.stopping == _STOPPED and not folder.leaving:  # also while it only waits for the others
+        return _STOPPED
     return _SHORT if why else state
 
 

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,11 +229,37 @@ def test_names_are_looked_at_before_the_first_of_several_runs(folder: Path, caps
     assert files(folder) == before
 
 
-@pytest.mark.parametrize("state", ["finished", "running", None])
+UP = {"b": {"state": "up", "finished": None}}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"state": "finished"}, 0),
+        (
+            {
+                "state": "finished",
+                "peers": {"b": {"state": "up", "finished": "quota"}, "c": {**UP["b"], "state": "gone"}},
+            },
+            0,
+        ),
+        ({"state": "finished", "why": "made 2 of 3 rounds"}, 4),
+        ({"state": "finished", "peers": UP}, 2),
+        ({"state": "running"}, 2),
+        (None, 2),
+    ],
+)
 def test_a_run_that_is_over_is_not_taken_part_in_again_before_the_next(
-    state: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    status: dict[str, Any] | None,
+    code: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As where a service is started again: its peers may have left, and after three months the papers have expired."""
+    """As where a service is started again: its peers may have left, and after three months the papers have expired.
+
+    Who was stopped while others needed it yet goes on there, and an end that fell short is none the better for it.
+    """
     taken = list[str | None]()
 
     def run_party(options: PartyOptions, beside: object) -> str:
@@ -242,13 +269,13 @@ def test_a_run_that_is_over_is_not_taken_part_in_again_before_the_next(
         return "finished"
 
     monkeypatch.setattr("gossamer.deployment.party.party.run_party", run_party)
-    if state is not None:
+    if status is not None:
         (place := folder / "a/runs/2/state").mkdir(parents=True)
-        (place / "status.json").write_text(json.dumps({"state": state}))
+        (place / "status.json").write_text(json.dumps(status))
     command = ["node", "--invitation", str(folder / "a/invitation.yaml"), "--run"]
-    assert main([*command, "2,3"]) == (0 if state == "finished" else 2)
-    assert taken == (["3"] if state == "finished" else ["2"])
-    said = "run 2 is over for this party" if state == "finished" else "error: the invitation has expired"
+    assert main([*command, "2,3"]) == code
+    assert taken == (["2"] if code == 2 else ["3"])
+    said = "error: the invitation has expired" if code == 2 else "run 2 is over for this party"
     assert said in capsys.readouterr().err
     assert main([*command, "2"]) == 2
 
