@@ -63,7 +63,7 @@ class Case:
 MEDIAN = {"name": "median"}
 DEEP_RULES = (
     clipping(2.0, learning_rate=2.0),
-    (clipping(2.0), clipping(2.0, learning_rate=2.0), MEDIAN, MEDIAN | {"learning_rate": 2.0}),
+    (clipping(2.0), clipping(2.0, learning_rate=2.0), MEDIAN, MEDIAN | {"learning_rate": 2.0}, {"learning_rate": 2.0}),
 )
 SERVERS = (8 * AGENTS + 1, 8 * AGENTS + 4)  # which come after the agents
 CASES = {
@@ -113,7 +113,8 @@ def with_rule(rule: dict[str, Any] | None) -> dict[str, Any]:
     if rule is None:
         return {}
     said = dict(rule)
-    return {**({"learning_rate": said.pop("learning_rate")} if "learning_rate" in said else {}), "aggregation": said}
+    rate = {"learning_rate": said.pop("learning_rate")} if "learning_rate" in said else {}
+    return rate | ({"aggregation": said} if said else {})
 
 
 def faults(case: Case, attack: str | None) -> dict[str, Any]:
