@@ -411,4 +411,4 @@ class Host:
     def _note(self, name: str, outcome: Outcome, now: float) -> None:
         self._outcomes.append(outcome)
 
-    compute = update = interrupt = release = record = reject = _note
+    compute = update = interrupt = record = reject = _note

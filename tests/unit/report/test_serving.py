@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -302,3 +303,27 @@ def test_what_a_party_says_of_itself_is_text(tmp_path: Path) -> None:
     assert html.escape(EVIL) in page.replace("&#34;", "&quot;").replace("&#39;", "&#x27;")
     assert page.count("<li>") == page.count("<rect") == 2
     assert shown.mark == 2
+
+
+def test_who_has_the_page_of_a_federation_has_a_document_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with --watch, since it goes on; Ctrl-C ends both."""
+    looks, one = iter(range(2)), {"node": "a", "level": "ok", "state": "not heard", "problems": [], "peers": {}}
+
+    def look(*_: object) -> None:
+        if next(looks, None) is None:
+            raise KeyboardInterrupt
+
+    watch = SimpleNamespace(
+        transport=nullcontext(),
+        look=look,
+        all_heard=None,
+        invitation=SimpleNamespace(run="run"),
+        statuses=lambda: {"a": one | {"dropped": {}}},
+    )
+    monkeypatch.setattr("gossamer.cli.federation.overview.Watch", lambda *_: watch)
+    assert main(["federation", "status", str(tmp_path), "--live", "--json"]) == 130
+    out, told = capsys.readouterr()
+    assert [json.loads(line)["a"]["node"] for line in out.splitlines()] == ["a", "a"]
+    assert re.search(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", told)

@@ -37,12 +37,13 @@ def status_command(options: argparse.Namespace) -> int:
             page = ShownParties()
             stack.enter_context(served_here(page, door))
             say(f"the parties, for you alone, until Ctrl-C: {door.address}")
+            options.watch = True  # so tables have their time, and documents are a line each
         watch.look(options.wait, watch.all_heard)
         while True:
             code = _shown(options, found := watch.statuses())
             if page is not None:
                 page.show(watch.invitation.run, found, _table(found))
-            elif not options.watch:
+            if not options.watch:
                 return code
             watch.look(_EVERY)
 
