@@ -454,7 +454,7 @@ class _Said(Section):
     @classmethod
     def _differ(cls, names: Sequence[int | str] | None) -> Sequence[int | str] | None:
         if names is not None and len(set(names)) < len(names):
-            raise ValueError(f"expected none twice, found {len(names) - len(set(names))} so")
+            raise ValueError(f"expected each once, found {len(names) - len(set(names))} again")
         return names
 
     @classmethod
@@ -463,7 +463,14 @@ class _Said(Section):
             return cls.model_validate({key: _plain(value) for key, value in given.items()})
         except ValidationError as error:
             problem = error.errors()[0]  # in words without what was found: examples that are mixed up are private
-            raise DataError(f"{place(problem)[0]}: {said(problem)}") from None
+            key = str(place(problem)[0])
+            raise DataError(f"{key}: {said(problem)}{_REMEDIES.get(key, '')}") from None
+
+
+_REMEDIES = {
+    "labels": "; name every class once, by whole numbers or texts",
+    "feature_names": "; give a text for each feature, such as ['age', 'weight']",
+}
 
 
 def _plain(values: Any) -> Any:

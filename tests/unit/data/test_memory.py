@@ -159,15 +159,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "too few names": ({"feature_names": ["age"]}, r"^feature_names: expected 2 texts, one for each .*, found 1$"),
     "names twice": (
         {"feature_names": ["age", "age"]},
-        r"^feature_names: expected none twice, found 1 so$",
+        r"^feature_names: expected each once, found 1 again; ",
     ),
     "names that are no texts": (
         {"feature_names": [1, 2]},
-        r"^feature_names: input should be a valid string$",
+        r"^feature_names: .* string; give a text for each feature, such as",
     ),
     "names that are no list": (
         {"feature_names": 5},
-        r"^feature_names: expected a list$",
+        r"^feature_names: expected a list; give a text for each",
     ),
     "masked features": ({"x": np.ma.masked_equal(X, 0.75)}, rf"^x: {MISSING}, found 1 row without, the first row 2;"),
     "masked labels": ({"y": np.ma.masked_array(Y, [0, 0, 0, 1, 0, 1])}, rf"^y: {MISSING}, found 2 rows .* row 3;"),
@@ -181,15 +181,21 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "empty person": ({"persons": [*"ababa", ""]}, rf"^persons: {MISSING}, .* row 5;"),
     "a single name of a label": (
         {"labels": ["yes"]},
-        r"^labels: expected 2 or more of them, found 1$",
+        r"^labels: expected 2 or more of them, found 1; name every class once",
     ),
     "a label twice": (
         {"labels": ["no", "yes", "no"]},
-        r"^labels: expected none twice, found 1 so$",
+        r"^labels: expected each once, found 1 again; ",
     ),
-    "labels in one text": ({"labels": "no, yes"}, r"^labels: expected a list$"),
-    "labels that are neither": ({"labels": [0.5, 1.5]}, r"^labels: input should be a valid integer"),
-    "examples in the place of labels": ({"labels": X}, r"^labels: input should be a valid integer$"),
+    "labels in one text": ({"labels": "no, yes"}, r"^labels: expected a list; name"),
+    "labels that are neither": (
+        {"labels": [0.5, 1.5]},
+        r"^labels: .*; name every class once, by whole numbers or texts$",
+    ),
+    "examples in the place of labels": (
+        {"labels": X},
+        r"^labels: .*; name every class once, by whole numbers or texts$",
+    ),
     "examples in the place of a task": ({"task": X}, r"^task: input should be 'classification' or 'regression'$"),
     "unknown task": ({"task": "ranking"}, r"^task: input should be 'classification' or 'regression'$"),
 }

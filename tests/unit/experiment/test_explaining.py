@@ -57,11 +57,13 @@ def test_a_long_run_without_messages_is_not_looked_through(monkeypatch: pytest.M
     assert found.messages == 0
 
 
-def test_a_long_look_ahead_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once and before, with how much of it there is."""
+@pytest.mark.parametrize("stop", [{"updates": 200}, {"virtual_seconds": 50.0}])
+def test_a_long_look_ahead_is_told(stop: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once and before, with how much of it there is: of 8 nodes that take two seconds each, 200 in 50 seconds."""
     monkeypatch.setattr(planning, "_LONG", 200)
-    spec = gs.Experiment(dataset="digits", privacy="none", algorithm={"name": "gossip"}, stop={"updates": 200})
-    with pytest.warns(gs.RunWarning, match=r"looked ahead at, and is long: 200 updates; .*updates_per_node") as told:
+    algorithm = {"name": "gossip", "nodes": 8}
+    spec = gs.Experiment(dataset="digits", privacy="none", algorithm=algorithm, stop=stop, speeds={"seconds": 2.0})
+    with pytest.warns(gs.RunWarning, match=r"and is long: about 200 updates; .*updates_per_node") as told:
         plan_run(prepare(spec))
     assert len(told) == 1
 

@@ -292,9 +292,11 @@ def _first_clip(prepared: Prepared) -> float:
 
 def _dry_run(prepared: Prepared, stop: StopSettings, quotas: Quotas | None) -> BlankSides:
     """Count what is asked in a run of the schedule."""
-    if (stop.updates or 0) >= _LONG:
+    by_clock = len(prepared.names) * (stop.virtual_seconds or math.inf) / prepared.experiment.speeds.seconds
+    most = min(stop.updates or math.inf, by_clock, sum(quotas.values()) if quotas else math.inf)
+    if _LONG <= most < math.inf:
         warnings.warn(
-            f"the schedule that stop fixes is looked ahead at, and is long: {stop.updates:,} updates; "
+            f"the schedule that stop fixes is looked ahead at, and is long: about {most:,.0f} updates; "
             "algorithm.updates_per_node or stop.epochs in its place need no such look",
             RunWarning,
             stacklevel=2,
