@@ -198,6 +198,20 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(
     assert not Path("f/a/policy.ledger").exists()
 
 
+def test_a_node_that_has_begun_goes_on_without_a_first_answer(tmp_path: Path, monkeypatch: Any) -> None:
+    """By now its client may fail as others do; its store and its network are not what this is about."""
+    monkeypatch.setenv("PYTHONPATH", str(STUB))
+    named = started(tmp_path)
+    founded("mqtts://broker.example.org:8883", "fedavg", "rounds: 3")
+    asked = tmp_path / "asked"
+    failing = f"\ndef fit(w, b, *_):\n    open({str(asked)!r}, 'w').close()\n    return 1 / 0\n"
+    (tmp_path / "app.py").write_text((tmp_path / "app.py").read_text() + failing)
+    for name, found in (("is_stored", True), ("stored_node", None), ("connected", None)):
+        monkeypatch.setattr(f"gossamer.deployment.party.party.{name}", lambda *_, found=found: found)
+    assert main(node("a", *named)) == 0
+    assert not asked.exists()
+
+
 @pytest.mark.parametrize(
     ("algorithm", "size", "line"),
     [

@@ -83,11 +83,12 @@ class FlowerApp(Foreign):
         self.whose = f"the Flower app {Path(reference).resolve().name}"
         self.faults: dict[str, Counter[str]] = {}
         try:
-            told, vector = self._opened = self._open()
+            self._told, vector = self._open()
         except Fault as fault:
             self._fail(fault.args[1])
-        super().__init__(tuple(Part(name, tuple(shape)) for name, shape in told["parts"]), np.dtype(told["dtype"]))
-        self.foreign = str(told["code"]).encode()
+        parts, dtype, code = (self._told[name] for name in ("parts", "dtype", "code"))
+        super().__init__(tuple(Part(name, tuple(shape)) for name, shape in parts), np.dtype(dtype))
+        self.foreign = str(code).encode()
         self._start = np.frombuffer(vector, self.dtype)
         if not self.size or not np.isfinite(self._start).all():
             self._fail("the model that its clients start from has no floating-point numbers, or some are not finite")
@@ -110,8 +111,11 @@ class FlowerApp(Foreign):
         return self._exchange({"reference": self._reference, "partitions": self._partitions, "seed": self._seed})
 
     def _call(self, kind: str, number: int, model: bytes) -> tuple[dict[str, Any], bytes]:
-        """Answer of a client. A process that has ended is started anew, without what its clients remembered."""
-        if self._process.returncode is not None and self._open() != self._opened:
+        """Answer of a client. A process that has ended is started anew, without what its clients remembered.
+
+        What all started from stays: a server that draws it without a seed draws another.
+        """
+        if self._process.returncode is not None and self._open()[0] != self._told:
             self._fail("its files are others than when the run began; run it anew")
         return self._exchange({"kind": kind, "number": number, "turn": max(1, self._trainings[number])}, model)
 
@@ -170,7 +174,6 @@ class FlowerApp(Foreign):
         wanted, found = ([agreed.parts, agreed.dtype.name], [app.parts, app.dtype.name])
         if wanted != found:
             app._fail(f"expected the model that all start from, {wanted}, found {found}; take the app of this run")
-        app.tried()
         return app
 
     def tried(self) -> None:

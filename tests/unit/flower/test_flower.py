@@ -237,6 +237,26 @@ def test_a_process_is_not_started_anew_with_other_code(tmp_path: Path, capsys: p
     assert "its files are others than when the run began; run it anew" in capsys.readouterr().err
 
 
+def test_a_process_is_started_anew_whatever_its_server_draws(tmp_path: Path) -> None:
+    """Partition 1 ends it each time; its server's weights have no seed, and those of the beginning stay."""
+    drawn = """
+        @server.main()
+        def main(grid, context):
+            w = np.random.default_rng().random((2, 2), np.float32)
+            start = ArrayRecord(w=Array(w), n=Array(np.array(7)), b=Array(np.zeros(3, np.float32)))
+            content = RecordDict(arrays=start, config=ConfigRecord({"lr": 0.5}))
+            grid.send_and_receive([Message(content, dst_node_id=1, message_type="train")])
+
+        def fit(w, b, message, context):
+            return (w, b + 1) if context.node_config["partition-id"] != 1 else os._exit(9)
+    """
+    assert ran(tmp_path, app=drawn) == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["counted_as_zero"] == {
+        "partition 1": {"train: ended": 3}
+    }
+    np.testing.assert_allclose(load_file(tmp_path / "out" / "model.safetensors")["b"], 3 * 3 / 4)
+
+
 def test_state_stays_with_a_partition_and_runs_are_the_same_again(tmp_path: Path) -> None:
     """Round r adds r, which each client counts itself: 1 + 2 + 3; what generators give is the same with one seed."""
     counting = """

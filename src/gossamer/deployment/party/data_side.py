@@ -272,7 +272,8 @@ class DataHeld:
         If the data do not fit, or changed, or have not enough of their budget left.
     """
 
-    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder) -> None:
+    def __init__(self, options: PartyOptions, invited: Invited, folder: StateFolder, *, begun: bool = False) -> None:
+        """``begun`` says that the node goes on: faults of an app's client count as zero by now."""
         self._invited, self._folder, agreed = invited, folder, invited.agreed
         self._name, self._run = agreed.me.name, agreed.invitation.run
         self._side = invited.agreed.plan.side(self._name)
@@ -304,6 +305,8 @@ class DataHeld:
             if options.trainer is not None:
                 place = prepared.names.index(self._name), len(prepared.names)
                 self._trainer = options.trainer(prepared.objective, *place)
+                if not begun:
+                    self._trainer.tried()
                 self.agreed = replace(self.agreed, prepared=replace(prepared, objective=self._trainer))
             else:  # what a module cannot do here shows at its first gradient, and nothing may be charged by then
                 start = prepared.objective.initial(np.random.default_rng(0))

@@ -177,7 +177,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         return _FINISHED
     # What is wrong with a store is known before anything is joined or charged, and no start that fails leaves one.
     host = stored_node(options, invited, folder, stack) if there else None
-    held = DataHeld(options, invited, folder)
+    held = DataHeld(options, invited, folder, begun=there)
     stack.callback(held.close)
     transport = connected(options, invitation, folder, reporter)
     if transport is None:  # as one that waits for its peers: stopped, and it can go on
