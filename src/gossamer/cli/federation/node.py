@@ -153,7 +153,7 @@ def node_command(options: argparse.Namespace) -> int:
 
 
 def _end(state: Path) -> str:
-    """How a node has ended its part in a run, as `run_party` says it; empty while others may need it there yet."""
+    """The end of a node's part in a run, as `run_party` says it; empty while others may need it there yet."""
     from gossamer.deployment.party.state_folder import StateFolder
 
     folder = StateFolder(state)
