@@ -420,13 +420,13 @@ def known_datasets() -> list[DatasetRecord]:
     ]
 
 
-def load_dataset(settings: DatasetSettings) -> Dataset:
+def load_dataset(settings: DatasetSettings | str) -> Dataset:
     """Read a data set.
 
     Parameters
     ----------
-    settings : DatasetSettings
-        Settings that name it, and say how to read it.
+    settings : DatasetSettings or str
+        Settings that name it, and say how to read it; or its name alone.
 
     Returns
     -------
@@ -439,6 +439,8 @@ def load_dataset(settings: DatasetSettings) -> Dataset:
         If files are missing or malformed, a feature is not finite, examples are not as ``features`` says, labels
         do not fit together, or nothing is left to test on.
     """
+    if isinstance(settings, str):
+        settings = DatasetSettings(name=settings)
     if settings.synthetic is not None:
         source = f"drawn with seed {settings.synthetic.seed}"
         return dataset_of(settings, *graph_regression(settings.synthetic), Path(settings.name), source)

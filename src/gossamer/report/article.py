@@ -216,13 +216,28 @@ class Article:
         tested = sum(one.p is not None for one in self.means)
         holm = f", with Holm's correction for {tested} tests" if tested > 1 else ""
         said += "" if self.delta is None else f" Epsilon is at delta {self.delta:.3g}."
+        said += self._units()
         return said + (f" p: paired t-test by seed against {self.baseline}{holm}." if tested else "")
+
+    def _units(self) -> str:
+        """The sentence on what epsilons are of, where that differs; settings are called by one key if that will do."""
+        if not of_several(one.unit for one in self.means):
+            return ""
+        keys = [*self.means[0].labels]
+        for naming in (*([key] for key in keys), keys):
+            called: dict[str, dict[str, None]] = {}
+            for one in self.means:
+                if one.unit:
+                    called.setdefault(one.unit, {})[" ".join(one.labels[key] for key in naming)] = None
+            if len(set().union(*called.values())) == sum(map(len, called.values())):
+                break
+        each = ", ".join(f"of each {unit} for {', '.join(names)}" for unit, names in called.items())
+        return f" Epsilons do not compare as they stand: {each}."
 
     def rows(self) -> list[dict[str, str]]:
         """Rows of a table for people: a setting each."""
         form = LABELS[self.figure].form if self.figure in LABELS else ".4g"
         tested = any(one.p is not None for one in self.means)
-        several = of_several(one.unit for one in self.means)
         return [
             {
                 **{key.replace(".", " ").replace("_", " "): label for key, label in one.labels.items()},
@@ -231,7 +246,6 @@ class Article:
                 "seeds": str(len(one.values)),
                 **({"p": _p(one.p)} if tested else {}),
                 COSTS["epsilon"]: NOTHING if one.epsilon is None else rounded_up(one.epsilon),
-                **({"of": one.unit or NOTHING} if several else {}),
             }
             for one in self.means
         ]
@@ -266,12 +280,14 @@ class Article:
         return "\n".join([*begin, *body, r"\end{tabular}", r"\end{table*}", ""])
 
     def _csv(self) -> str:
-        tested, rows = any(one.p is not None for one in self.means), []
+        tested, rows = any(one.p is not None for one in self.means), list[dict[str, Any]]()
+        several = of_several(one.unit for one in self.means)
         for one in self.means:
             low, high = one.interval or (None, None)
             mean = {"mean": one.mean if one.values else None, "low": low, "high": high, "seeds": len(one.values)}
             p = {"p": one.p} if tested else {}
-            rows.append({**one.labels, "figure": self.figure, **mean, **p, "epsilon": one.epsilon})
+            of = {"epsilon_of": one.unit} if several else {}
+            rows.append({**one.labels, "figure": self.figure, **mean, **p, "epsilon": one.epsilon, **of})
         return to_csv(rows)
 
 

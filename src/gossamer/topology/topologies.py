@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from gossamer.arrays import IndexArray
-from gossamer.errors import SpecError, TopologyError
+from gossamer.errors import SpecError, TopologyError, did_you_mean
 from gossamer.mistakes import first_of
 from gossamer.section import Kind, bare
 from gossamer.topology import directed, kinds
@@ -55,7 +55,8 @@ class Schedule(Directed):
         for one in content:
             name = one.get("name") if isinstance(one, Mapping) else getattr(one, "name", one)
             if name not in KIND.names:
-                raise ValueError(f"expected topologies of Gossamer's own, found {one!r}; take one of {KIND.names}")
+                hint = did_you_mean(str(name), KIND.names)
+                raise ValueError(f"expected topologies of Gossamer's own, found {one!r}{hint}")
         return tuple(map(parse_topology, content))
 
     def arcs(self, nodes: int, generator: np.random.Generator, names: Names) -> list[IndexArray]:

@@ -19,6 +19,7 @@ def test_digits_are_scikit_learns() -> None:
 
     reference = load_digits()
     ours = load_dataset(DatasetSettings(name="digits"))
+    assert np.array_equal(load_dataset("digits").train.features, ours.train.features)
     assert (ours.classes, ours.labels) == (10, tuple("0123456789"))
     assert ours.train.features.shape[1:] == ours.test.features.shape[1:] == (1, 8, 8)
     assert ours.train.features.dtype == np.float32

@@ -270,6 +270,22 @@ def test_epsilons_of_different_units_say_of_what_they_are(tmp_path: Path, capsys
         == 0
     )
     assert "epsilon is of" in capsys.readouterr().out
-    tex = (out / "table.tex").read_text()
-    assert "example of a node's shard" in tex
-    assert "client with all of its data" in tex
+    said = "of each example of a node's shard for gossip, of each client with all of its data for fedavg."
+    assert said in (out / "table.tex").read_text()
+    assert said in json.loads((out / "sweep.json").read_text())["caption"]
+    with (out / "table.csv").open() as file:
+        assert [row["epsilon_of"] for row in csv.DictReader(file)] == [
+            "example of a node's shard",
+            "client with all of its data",
+        ]
+
+
+def test_a_caption_names_units_by_the_key_that_tells_them_apart_or_by_all() -> None:
+    """Epsilons of one unit need no word; a run that failed has none."""
+    units = {"a": "example", "b": "client", "c": "client", "d": None}
+    means = [replace(mean(one, 1, epsilon=level), unit=units[one]) for one in units for level in "12"]
+    said = Article("accuracy", means, delta=1e-5).caption
+    assert said.endswith("Epsilons do not compare as they stand: of each example for a, of each client for b, c.")
+    mixed = [replace(means[0], unit="client"), *means[1:4]]
+    assert ": of each client for a 1, b 1, b 2, of each example for a 2." in Article("accuracy", mixed).caption
+    assert "compare" not in Article("accuracy", means[2:]).caption

@@ -197,7 +197,7 @@ def test_more_weight_than_there_is_and_strangers_are_refused(sender: str, weight
             "{name: push_sum, nodes: 4, topology: {schedule: [{name: edges, path: three.txt}]}}",
             "; no way leads from node-3 to node-0 and back: add",
         ),
-        ("{name: push_sum, nodes: 4, topology: {schedule: [rng]}}", "Gossamer's own, found 'rng'"),
+        ("{name: push_sum, nodes: 4, topology: {schedule: [rng]}}", "Gossamer's own, found 'rng'; did you mean ring?"),
         ("{name: push_sum, nodes: 4, topology: {schedule: []}}", "schedule"),
         ("{name: d_psgd, nodes: 4, topology: one_peer_exponential}", "only push_sum can use"),
         ("{name: gossip, nodes: 4, topology: directed_ring}", "only push_sum can use"),
