@@ -12,12 +12,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import Pipe
 from pathlib import Path
@@ -142,6 +144,8 @@ class FlowerApp(Foreign):
         finally:
             guard.cancel()
         if "error" in told:
+            if "reference" in asked:  # what has not begun can answer nothing
+                self.close()
             raise Fault(told["reason"], told["error"])
         return told, found
 
@@ -158,6 +162,9 @@ class FlowerApp(Foreign):
     def _kill(self) -> None:
         if self._process.returncode is None:  # nobody has waited for it, so its number is still its own
             os.killpg(self._process.pid, signal.SIGKILL)
+            # What has left the group may hold the other end, for as long as it likes.
+            with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as ours:
+                ours.shutdown(socket.SHUT_RDWR)
 
     @classmethod
     def of_party(

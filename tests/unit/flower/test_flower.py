@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -257,6 +258,23 @@ def test_a_process_is_started_anew_whatever_its_server_draws(tmp_path: Path) -> 
     np.testing.assert_allclose(load_file(tmp_path / "out" / "model.safetensors")["b"], 3 * 3 / 4)
 
 
+def test_a_process_that_cannot_be_started_anew_is_tried_each_time_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once = f"""
+        os.mkdir({str(tmp_path / "scratch")!r})
+        def fit(w, b, message, context):
+            os._exit(9) if context.node_config["partition-id"] else None
+            return w, b
+    """
+    spec = {**SPEC, "algorithm": {"name": "fedavg", "nodes": 2, "rounds": 3}}
+    assert ran(tmp_path, app=once, spec=spec) == 0
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["counted_as_zero"]
+    reasons = {reason for counts in found.values() for reason in counts}
+    assert reasons == {"train: ended", "train: FileExistsError"}
+    assert "unexpected keyword" not in capsys.readouterr().err
+
+
 def test_state_stays_with_a_partition_and_runs_are_the_same_again(tmp_path: Path) -> None:
     """Round r adds r, which each client counts itself: 1 + 2 + 3; what generators give is the same with one seed."""
     counting = """
@@ -468,6 +486,27 @@ def test_what_a_client_started_ends_with_it(end: str, tmp_path: Path, capsys: py
     while is_alive(child):  # whoever adopts it has to hear of its end
         assert time.monotonic() < began + 30
         time.sleep(0.01)
+
+
+def test_what_has_left_the_group_is_not_waited_for(tmp_path: Path) -> None:
+    """A process of its own session outlives the app's and keeps its pipe, for longer than the command's 2 seconds."""
+    leaving = f"""
+        import time
+        def fit(w, b, message, context):
+            if context.node_config["partition-id"]:
+                if os.fork():
+                    os._exit(9)
+                os.setsid()
+                open({str(tmp_path / "child")!r}, "w").write(str(os.getpid()))
+                time.sleep(30)
+                os._exit(0)
+            return w, b
+    """
+    spec = {**SPEC, "algorithm": {"name": "fedavg", "nodes": 2, "rounds": 1}}
+    assert ran(tmp_path, "--timeout", "2", app=leaving, spec=spec) == 0
+    child = int((tmp_path / "child").read_text())
+    assert is_alive(child)
+    os.kill(child, signal.SIGKILL)
 
 
 def is_alive(process: int) -> bool:
