@@ -266,10 +266,28 @@ def test_an_audit_by_an_observer(spec: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
+    ("observer", "more"),
+    [
+        ("node:node-0", ["stop.accuracy=0.01", "evaluation.every_updates=12"]),  # fewer messages than are planned
+        ("node:server", ["algorithm={name: increasing, nodes: 4}", "stop.updates=12"]),
+    ],
+    ids=["a run that stops early", "a server"],
+)
+def test_who_may_audit_and_of_what(
+    observer: str, more: list[str], spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--canaries", 50, "--guesses", 20, *(part for one in more for part in ("--set", one))]
+    audit = document(capsys, "audit", spec, "--observer", observer, *options)["privacy"]["audits"]["one_run"]
+    assert 0 <= audit["epsilon_lower_bound"] <= min(audit["proved_epsilon"], audit["gradients_fixed_epsilon"])
+
+
+@pytest.mark.parametrize(
     ("observer", "more", "said"),
     [
         ("node:node-77", [], "the run has no node 'node-77'"),
         ("node:node-0+final", [], "audits are of observers of messages, found node:node-0+final; leave out final"),
+        ("coalition:node-0,node-1,node-2,node-3", [], "nodes with examples that it is not, found coalition:"),
+        ("link:node-0,node-2", [], "an observer that is sent something"),
         ("everyone", ["--score", "loss"], "--observer everyone guesses from messages, found --score loss"),
         ("everyone", ["--set", "privacy.clip={policy: quantile}"], "gradients of a fixed clip"),
     ],

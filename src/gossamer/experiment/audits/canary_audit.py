@@ -280,7 +280,7 @@ def audit_run(
             raise SpecError(f"expected 1 to {count} guesses, at most one a canary, found {guesses}")
         planted = canaries_of(prepared, count, kind)
         plan = plan_run(prepared)
-        members = members_of(observer, prepared.names) if observer else frozenset()
+        members = members_of(observer, (*prepared.cast.workers, *prepared.cast.servers)) if observer else frozenset()
         guarantee = against_nodes(plan) if members else plan.guarantee
         planned = guarantee.would_be or guarantee  # nobody who judges draws the noise again
         blank = _blank(experiment.privacy.relation, planted)

@@ -315,6 +315,12 @@ class View:
         if "final" in self.observer.split("+"):
             raise SpecError(f"audits are of observers of messages, found {self.observer}; leave out final")
         self.system = linear_system(self.prepared, self.plan, started=True)
+        self.members = members_of(self.observer, self.system.final)
+        if not self.system.seen_by(self.observer) or self.members.issuperset(self.prepared.names):
+            raise SpecError(
+                f"expected an observer that is sent something, and nodes with examples that it is not, found "
+                f"{self.observer}; choose another"
+            )
 
     @property
     def mu(self) -> float:
@@ -331,9 +337,10 @@ class View:
             self.vectors.append(np.asarray(event.released.values))
 
     def gradients(self) -> FloatArray:
-        """Return X [draws, size], in deviations of noise."""
-        found = {id(one.row): vector for one, vector in zip(self.system.seen, self.vectors, strict=True)}
-        kept = [row for _, row in self.system.seen_by(self.observer)]
+        """Return X [draws, size], in deviations of noise; of a run that `stop` ended early, from what there is."""
+        seen = self.system.seen[: len(self.vectors)]
+        found = {id(one.row): vector for one, vector in zip(seen, self.vectors, strict=True)}
+        kept = [row for _, row in self.system.seen_by(self.observer) if id(row) in found]
         rows = np.array([np.pad(row, (0, len(self.system.draws) - len(row))) for row in kept])
         values = [found[id(row)] - row[0] * np.asarray(self.prepared.initial.values, np.float64) for row in kept]
         rows[:, 0] = 0.0
@@ -345,12 +352,12 @@ class View:
 
         Nothing is said of the observer's own nodes.
         """
-        found, members = self.gradients(), members_of(self.observer, self.prepared.names)
+        found = self.gradients()
         each = self._at_first(self.canaries.examples, np.arange(len(self.canaries)))
         each -= 0.0 if self.blank else self._at_first(self.prepared.dataset.train, self.canaries.rows)
         scores = np.zeros(len(each))
         for name, shard in zip(self.prepared.names, self.prepared.shards, strict=True):
-            if (own := np.isin(self.canaries.rows, shard)).any() and name not in members:
+            if (own := np.isin(self.canaries.rows, shard)).any() and name not in self.members:
                 moved = np.array([draw.moved * (draw.owner == name) for draw in self.system.draws])
                 scores[own] = each[own] @ (moved @ found)
                 scores[own] -= np.median(scores[own])  # all of a node's examples have something in common

@@ -52,7 +52,18 @@ def test_noise_that_changes_over_time_has_all_of_it_without_any_correlation():
     c = np.diag(left**0.25)
     error = np.trace(c @ c) * np.linalg.norm(SUMS @ np.linalg.inv(c)) ** 2
     assert error == pytest.approx(np.sqrt(left).sum() ** 2)
-    assert least(SUMS.T @ SUMS) <= error < 1.003 * least(SUMS.T @ SUMS)
+    assert error == pytest.approx(least(SUMS.T @ SUMS), rel=1e-6)
+
+
+@pytest.mark.parametrize(("contraction", "gain"), [(0.01, 1.08), (0.1, 5.26)])
+def test_what_a_last_model_could_gain_needs_no_correlation(contraction, gain):
+    """Of one row r any C leaves (sum |r_k|)^2 at least, as independent noise of variance 1/|r_k| has."""
+    row = (1 - contraction) ** np.arange(99, -1, -1.0)[None]
+    c = np.diag(np.sqrt(row[0]))
+    error = np.trace(c @ c) * np.linalg.norm(row @ np.linalg.inv(c)) ** 2
+    assert error == pytest.approx(row.sum() ** 2)
+    assert error == pytest.approx(least(row.T @ row), rel=1e-6)
+    assert 100 * np.linalg.norm(row) ** 2 / error == pytest.approx(gain, abs=0.005)
 
 
 @pytest.mark.parametrize(("epsilon", "gain"), [(1.0, 0.58), (8.0, 2.37)])
