@@ -137,3 +137,9 @@ def test_who_is_stopped_while_others_need_it_yet_goes_on_to_no_further_run(monke
         there.run(100.0)
     assert said[there.workers[1], 0] == "stopped"
     assert said[there.workers[2], 0] == "finished"
+
+
+@pytest.mark.parametrize("seed", [84, 167])
+def test_a_server_waits_no_longer_for_who_spoke_once_more_and_then_ended(seed: int) -> None:
+    """It had been given up, was heard, and was stopped by the organiser before it acknowledged anything."""
+    assert problems("fedavg", "stop", [seed])[0] == {}

@@ -15,7 +15,8 @@ For each ordered pair of nodes:
   own times say (`Link`).
 - A peer that acknowledges nothing new for ``silence`` while something is under way is reported down. From then
   on only the oldest message is retried. The next new acknowledgement reports the peer up and the rest follows.
-  Nothing is dropped in between, so a healed partition delivers everything exactly once.
+  Nothing is dropped in between, so a healed partition delivers everything exactly once. If messages of it arrive and
+  again no acknowledgement for ``silence``, it is reported down once more: who took them may wait for it again.
 - A message too long for one frame of ``largest_frame`` bytes travels in chunks (`frames`), one such message at a
   time. Their progress counts as acknowledgements do. A session that ``learns`` has no more of them under way than get
   there within ``retry_after``, besides the time of the way itself, so that what is small and comes behind them does
@@ -128,6 +129,8 @@ class Link:
         Time to look at this link again.
     down : bool
         Whether the peer was reported down.
+    spoke_at : float or None
+        Time when the first message of the peer was delivered since it was reported down, if it is down.
     queued, transmitted, acknowledged : int
         Highest number given to a message, put on the link, and acknowledged with all before it.
     outbox : dict of int to Message
@@ -184,6 +187,7 @@ class Link:
     timed: tuple[int, float, int] | None = None
     paced: tuple[int, float] = 0, 0.0
     trip: float = 0.0
+    spoke_at: float | None = None
 
     def fresh(self) -> range:
         """Numbers that may be transmitted for the first time."""
@@ -199,7 +203,12 @@ class Link:
         if not self.under_way:
             return None
         retry = min(at for _, at in self._retried()) + self.wait
-        return retry if self.down else min(retry, self.quiet_since + silence)
+        return retry if self.silent_since is None else min(retry, self.silent_since + silence)
+
+    @property
+    def silent_since(self) -> float | None:
+        """Time from which a silence counts that is still to be reported."""
+        return self.spoke_at if self.down else self.quiet_since
 
     def _retried(self) -> Iterable[tuple[int, float]]:
         return [next(iter(self.under_way.items()))] if self.down else self.under_way.items()
@@ -541,11 +550,14 @@ class Session(Kept):
         if self._settle(link, frame, now):
             link.quiet_since = now
             if link.down:
-                link.down = False
+                link.down, link.spoke_at = False, None
                 outputs.append(PeerUp(sender))
         if isinstance(frame, MessageFrame):
             self.promises += frame.number > link.delivered and frame.number not in link.early
-            outputs += [Received(sender, message) for message in link.accept(frame)]
+            taken = [Received(sender, message) for message in link.accept(frame)]
+            outputs += taken
+            if taken and link.down and link.spoke_at is None:
+                link.spoke_at = now
             answer = link.acknowledgement()
         if answer is not None:
             outputs.append(Transmit(sender, answer))
@@ -677,8 +689,8 @@ class Session(Kept):
         outputs: list[Output] = []
         settings = self.settings
         silence = link.silence(settings.silence)
-        if not link.down and link.quiet_since + silence <= now:
-            link.down, link.wait = True, settings.longest_retry
+        if link.silent_since is not None and link.silent_since + silence <= now:
+            link.down, link.spoke_at, link.wait = True, None, settings.longest_retry
             outputs.append(PeerDown(peer, f"no acknowledgement for {silence:g} s"))
         overdue = link.overdue(now)
         if overdue:

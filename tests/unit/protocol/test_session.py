@@ -281,6 +281,21 @@ def test_a_peer_that_is_heard_but_acknowledges_nothing_is_reported() -> None:
     assert reports == [PeerDown("b", "no acknowledgement for 10 s")]
 
 
+def test_a_peer_that_is_down_and_speaks_is_reported_again_if_it_still_acknowledges_nothing() -> None:
+    """A node that took its message may wait for it, as for any other; and it may have spoken for the last time."""
+    a = silent()
+    a.wake(10.0)
+    a.receive("b", data(1), 11.0)
+    a.receive("b", data(1), 19.0)  # a broker's double says nothing
+    reports = [(a.deadline(), output) for _ in range(12) for output in a.wake(a.deadline() or 0.0)]
+    told = PeerDown("b", "no acknowledgement for 10 s")
+    assert [output for _, output in reports if isinstance(output, PeerUp | PeerDown)] == [told]
+    a.receive("b", data(2), 80.0)
+    assert PeerUp("b") in a.receive("b", Acknowledge(1), 81.0)
+    assert told not in a.wake(90.5)
+    assert told in a.wake(91.0)
+
+
 def test_silence_counts_from_the_last_progress() -> None:
     a = sender(2)
     a.receive("b", Acknowledge(1), 4.0)

@@ -230,7 +230,9 @@ class RoundServer(CohortServer):
     def skipped(self) -> Set[str]:
         """Late clients whom nobody waits for. All of them late, and nobody heard, may be a server that is cut off."""
         s = self.state
-        heard = s.updates or (self.asks and self.clients - s.left - (s.late or {}).keys())
+        # One that is heard and was not drawn is a client that can be reached; one that was drawn may yet answer.
+        away = {name for name, heard in (s.late or {}).items() if not heard or name in (s.cohort or ())}
+        heard = s.updates or (self.asks and self.clients - s.left - away)
         return s.late.keys() if s.late and heard else frozenset()
 
     @property
@@ -294,6 +296,7 @@ class RoundServer(CohortServer):
         self.hear(client)
         if s.cohort is not None and client in s.cohort and client not in s.updates and not self.joins_later(client):
             yield self.give(client)
+        yield from self.close_if_whole()
 
     def hear(self, client: str) -> None:
         """Note that a late client is there again, and waits for a model: it joins with the next round at the latest."""
@@ -332,7 +335,6 @@ class RoundServer(CohortServer):
         if stale == 0 and s.cohort is not None and sender in s.cohort and sender not in s.updates:
             s.updates[sender] = push.update
         yield from self.answer(sender, push.request)
-        yield from self.close_if_whole()
 
     @on(Leave, by="clients")
     def leaves(self, sender: str, leave: Leave, now: float) -> Effects:
