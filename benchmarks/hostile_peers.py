@@ -135,7 +135,7 @@ def runs(name: str) -> tuple[Case, list[tuple[str | None, Any]]]:
     if name.startswith("tune-"):
         return case, [(a, rule) for rule in (None, *case.tried) for a in ("sign_flip", "drift", None)]
     with_it, without = ([(attack, rule) for attack in ATTACKS] for rule in (case.rule, None))
-    return case, [*with_it[:2], (None, None), *with_it[2:], (None, case.rule), ("away", None), *without]
+    return case, [*with_it[:2], (None, None), *with_it[2:], *without, (None, case.rule), ("away", None)]
 
 
 def key(record: dict[str, Any]) -> tuple[str, ...]:
