@@ -269,9 +269,10 @@ def test_an_audit_by_an_observer(spec: Path, capsys: pytest.CaptureFixture[str])
     ("observer", "more"),
     [
         ("node:node-0", ["stop.accuracy=0.01", "evaluation.every_updates=12"]),  # fewer messages than are planned
+        ("link:node-2,node-3", ["stop.accuracy=0.001", "evaluation.every_updates=1"]),  # none at all
         ("node:server", ["algorithm={name: increasing, nodes: 4}", "stop.updates=12"]),
     ],
-    ids=["a run that stops early", "a server"],
+    ids=["a run that stops early", "a run that stops at once", "a server"],
 )
 def test_who_may_audit_and_of_what(
     observer: str, more: list[str], spec: Path, capsys: pytest.CaptureFixture[str]

@@ -341,10 +341,12 @@ class View:
         seen = self.system.seen[: len(self.vectors)]
         found = {id(one.row): vector for one, vector in zip(seen, self.vectors, strict=True)}
         kept = [row for _, row in self.system.seen_by(self.observer) if id(row) in found]
-        rows = np.array([np.pad(row, (0, len(self.system.draws) - len(row))) for row in kept])
-        values = [found[id(row)] - row[0] * np.asarray(self.prepared.initial.values, np.float64) for row in kept]
+        start = np.asarray(self.prepared.initial.values, np.float64)
+        rows, values = np.zeros((len(kept), len(self.system.draws))), np.zeros((len(kept), start.size))
+        for at, row in enumerate(kept):
+            rows[at, : len(row)], values[at] = row, found[id(row)] - row[0] * start
         rows[:, 0] = 0.0
-        return np.asarray(np.linalg.lstsq(rows, np.array(values), rcond=_FAINT)[0])
+        return np.asarray(np.linalg.lstsq(rows, values, rcond=_FAINT)[0])
 
     @property
     def scores(self) -> Floats:
