@@ -632,7 +632,7 @@ def doors(lab: Callable[[], Laboratory]) -> Iterator[None]:
 
         return made
 
-    def held(options: Options, *_: Any) -> Any:
+    def held(options: Options, *_: Any, begun: bool) -> Any:
         return SimpleNamespace(computer=options.part.sides, agreed=None, close=str, charge=str, open=str, receipts=None)
 
     instead: dict[str, Any] = {
