@@ -286,15 +286,23 @@ def _number(factor: Any) -> float:
 V = TypeVar("V", bound=Vector)
 
 
-def concatenate(vectors: Sequence[Model]) -> Model:
+def concatenate(vectors: Sequence[V]) -> V:
     """One vector of all ``vectors`` in order; `Released` if any of them is, `Public` otherwise."""
-    blank = Blank(sum(vector.size for vector in vectors), vectors[0].values.dtype)
-    return entrywise(vectors, lambda *values: np.concatenate(values), blank)
+    labels = {type(vector) for vector in vectors}
+    if not labels <= _MODELS:
+        raise TypeError(f"only Public and Released vectors are concatenated, found {labels}")
+    label: Any = Released if Released in labels else Public
+    if isinstance(vectors[0].values, Blank):
+        whole: V = label(Blank(sum(v.size for v in vectors), vectors[0].values.dtype))
+    else:
+        whole = label(np.concatenate([vector.values for vector in vectors]))
+    return whole
 
 
-def square(vector: Model) -> Model:
+def square(vector: V) -> V:
     """The square of each entry of a `Public` or `Released` vector, of the same label."""
-    return entrywise([vector], np.square)
+    _check_model(vector)
+    return type(vector)(vector.values * vector.values)
 
 
 def entrywise(vectors: Sequence[Model], rule: Callable[..., Values], blank: Blank | None = None) -> Model:
@@ -383,7 +391,13 @@ def divide_by_roots(vector: Model, squares: Model, floor: float) -> Model:
     floor : float
         > 0.
     """
-    return entrywise([vector, squares], lambda values, square: values / (np.sqrt(square) + floor))
+    _check_model(vector, squares)
+    if isinstance(squares.values, Blank):
+        divided = vector.values / squares.values
+    else:
+        divided = vector.values / (np.sqrt(squares.values) + floor)
+    found: Model = labelled(_join(vector, squares), divided)
+    return found
 
 
 def _check_model(*vectors: Vector) -> None:

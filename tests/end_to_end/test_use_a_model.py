@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,4 +214,5 @@ def test_mistakes_get_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_an_extra_that_is_not_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnx", None)  # and importing it fails
     assert '-m pip install "torch>=2.8" "onnx>=' in said(capsys, "export", "out", "--to", "onnx", code=2)[1]

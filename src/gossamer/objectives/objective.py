@@ -369,7 +369,7 @@ def _checked_lengths(lengths: IndexArray) -> IndexArray:
 def _joined(arrays: Sequence[IndexArray], count: int | None = None) -> IndexArray:
     """One array behind the other, with every number in 0..count-1."""
     try:
-        found = np.concatenate((np.empty(0, np.int64), *arrays), dtype=np.int64, casting="same_kind")
+        found = np.concatenate((np.empty(0, np.int64), *filter(len, arrays)), dtype=np.int64, casting="same_kind")
     except (TypeError, ValueError):
         wrong = next(each for each in arrays if each.ndim != 1 or each.dtype.kind not in "iu")
         raise DataError(f"expected whole numbers in a row, found {wrong.dtype} {list(wrong.shape)}") from None

@@ -164,6 +164,7 @@ def claims_of(updates=58_594, mechanism=Gaussian(0.5, 4.0)):  # noqa: B008
         size=10,
         workload=Batches(256, shards),
         spec=SimpleNamespace(delta=DELTA),
+        settings=SimpleNamespace(whole=False),
     )
     return claims(problem, SimpleNamespace(updates=updates, mechanisms=dict.fromkeys(shards, mechanism)))
 
