@@ -85,7 +85,12 @@ CASES = {
     ),
     "noisy-fedavg-cnn": Case("cnn_mapa", NOISY | {"name": "fedavg", "rounds": 20}, clipping(1.0)),
     "fedavg-cnn": Case("cnn_mapa", DEEP | {"name": "fedavg", "rounds": 10}, *DEEP_RULES),
-    "fedbuff-cnn": Case("cnn_mapa", DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 10}, *DEEP_RULES),
+    "fedbuff-cnn": Case(
+        "cnn_mapa",
+        DEEP | {"name": "fedbuff", "buffer": 8, "updates_per_node": 10},
+        clipping(1.5, learning_rate=1.5),
+        (clipping(2.0), clipping(1.5, learning_rate=1.5), TRIMMED, {"learning_rate": 1.5}),
+    ),
 }
 LOCAL = {"local": "gossip", "local-cnn": "gossip-cnn"}
 RADII = (0.01, 0.04, 0.12, 0.4, 1.2, 4.0)
