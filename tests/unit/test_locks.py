@@ -22,8 +22,11 @@ from pathlib import Path
 from gossamer.files import held
 
 with held(Path(sys.argv[1])):
+    ready, says = os.pipe()
     if (child := os.fork()) == 0:
+        os.write(says, b".")  # and so has done what it does at its beginning
         signal.pause()
+    os.read(ready, 1)
     print(child, flush=True)
     signal.pause()
 """

@@ -219,9 +219,9 @@ def test_concatenate_labels() -> None:
     public, released, masked = make(Public, 1), make(Released, 2), make(Masked, 3)
     assert concatenate([public, public]) == make(Public, 1, 1)
     assert concatenate([public, released]) == make(Released, 1, 2)
-    with pytest.raises(TypeError, match="taken entry by entry"):
+    with pytest.raises(TypeError, match="are concatenated"):
         concatenate([released, masked])
-    with pytest.raises(TypeError, match="taken entry by entry"):
+    with pytest.raises(TypeError, match="are concatenated"):
         concatenate([released, np.ones(1)])  # type: ignore[type-var]
 
 

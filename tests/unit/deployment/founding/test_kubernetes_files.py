@@ -112,7 +112,8 @@ def test_a_pod_that_is_told_to_end_has_not_succeeded(
     name: str, ends: int, told: bool, code: int, tmp_path: Path
 ) -> None:
     """As it is when it is deleted or its machine is drained; a node ends with 0 then, and a job would be complete."""
-    script = f"#!/bin/sh\ntrap 'exit {ends}' TERM\necho up $2 >>{tmp_path}/up\n"
+    # By the time that it is up its parent has set a trap of its own.
+    script = f"#!/bin/sh\ntrap 'exit {ends}' TERM\nsleep 0.5\necho up $2 >>{tmp_path}/up\n"
     script += "while :; do sleep 0.05; done\n" if told else f"exit {ends}\n"
     (gossamer := tmp_path / "gossamer").write_text(script)
     gossamer.chmod(0o755)
