@@ -111,12 +111,11 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-_OF_PLACES = (
-    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST),
-    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL),
-)
+_OF_PLACES = (errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
 _REMEDIES: Mapping[int, str] = {
     **dict.fromkeys(_FULL, "make room and start again"),
+    errno.EROFS: "have its disk mounted for writing, or choose another place",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "have its owner allow it, or choose another place"),
     **dict.fromkeys(_OF_PLACES, "correct its name, or choose another place"),
 }
 """What to do where a file or a place does not allow what was asked for; all else is nobody's mistake."""
