@@ -5,9 +5,10 @@ In `sweep.yaml`:
     tune: {setting: algorithm.learning_rate, among: [0.25, 0.5, 1.0, 2.0], seeds: [5, 6, 7], by: final_accuracy}
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
-``seed`` does not count as a place, and neither do those of ``but_not``. Where the last of ``among`` is the best, those
-of ``beyond`` are tried as well, one after the other, as long as the last one is the best; where the first is, so are
-those of ``below``, of which each is less than the one before. With
+``seed`` does not count as a place, and neither do those of ``but_not``: a list, or ``{axis: {axis: place}}``, by
+which each does not count at such places alone. Where the last of ``among`` is the best, those of ``beyond`` are tried as
+well, one after the other, as long as the last one is the best; where the first is, so are those of ``below``, of which
+each is less than the one before. With
 ``where: {axis: [place, ...]}`` it is tuned at these places alone; elsewhere the spec says it. A study with
 ``tuned_in: table-1`` has what was tuned in another one, at the places of the same names. With ``also: [override, ...]``
 the runs that tune differ in more than the setting and the seed, such as in how often they are looked at.
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.checks import lies_at
 from experiments.stored import Record, Stored
 
 Tried = Mapping[float, Sequence[float]]
@@ -41,8 +43,8 @@ class Tuning:
         None of them is reported.
     by : str
         The quantity, of `experiments.checks`, that is to be largest.
-    but_not : list of str
-        Axes along which the setting is the same: that of their first place.
+    but_not : list of str, or dict of str to dict
+        Axes along which the setting is the same: that of their first place. By axis, the places where it is so.
     beyond : list of float
         Further values, tried where the best is the last.
     below : list of float
@@ -57,7 +59,7 @@ class Tuning:
     among: Sequence[float]
     seeds: Sequence[int]
     by: str = "final_accuracy"
-    but_not: Sequence[str] = ()
+    but_not: Sequence[str] | Mapping[str, Mapping[str, str | list[str]]] = ()
     beyond: Sequence[float] = ()
     below: Sequence[float] = ()
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -76,7 +78,9 @@ class Tuning:
 
     def place(self, place: Mapping[str, str]) -> str:
         """Name of what is tuned together."""
-        return "/".join(at for axis, at in place.items() if axis not in ("seed", *self.but_not))
+        same = self.but_not if isinstance(self.but_not, Mapping) else {axis: {} for axis in self.but_not}
+        alike = {"seed", *(axis for axis, where in same.items() if lies_at(place, where))}
+        return "/".join(at for axis, at in place.items() if axis not in alike)
 
     def trials(self, tried: Tried) -> Iterator[tuple[float, int]]:
         """Each value with each seed, at a place where so much was ``tried``."""

@@ -566,6 +566,18 @@ def test_a_setting_is_tuned_on_seeds_of_its_own(small: Small) -> None:
     assert len(ran) == 2 * 3 * 2 + 3  # nothing is new
 
 
+def test_a_setting_may_be_the_same_along_an_axis_at_some_places_alone(small: Small) -> None:
+    """One rate for both links of clip 1, and one for each of clip 2: three in all, each at its first place."""
+    sweep = small.folder / "sweep.yaml"
+    axes = "axes: {clip: {'1': [], '2': [privacy.clip=2]}, link: {slow: [], fast: []}, seed: {'0': [seed=0]}}\n"
+    tune = "tune: {setting: algorithm.learning_rate, among: [0.1], seeds: [5], but_not: {link: {clip: '1'}}}\n"
+    sweep.write_text(f"{SWEEP.partition('axes:')[0]}{axes}{tune}")
+    tuned = [(what, variant.place["link"]) for what, _, variant in small.trials({})]
+    assert tuned == [("1", "slow"), ("2/slow", "slow"), ("2/fast", "fast")]
+    sweep.write_text(sweep.read_text().replace("{link: {clip: '1'}}", "[link]"))
+    assert [what for what, _, _ in small.trials({})] == ["1", "2"]
+
+
 def test_runs_that_tune_may_differ_in_more(small: Small) -> None:
     """They have clip 2 at either place; the runs themselves have the clip of theirs."""
     tune = "tune: {setting: algorithm.learning_rate, among: [0.1], seeds: [5], also: [privacy.clip=2]}\n"
