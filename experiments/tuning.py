@@ -6,10 +6,10 @@ In `sweep.yaml`:
 
 The value whose runs have the largest median is taken, of equal ones the first; `tuning.json` has all of them. The axis
 ``seed`` does not count as a place, and neither do those of ``but_not``: a list, or ``{axis: {axis: place}}``, by
-which each does not count at such places alone. Where the last of ``among`` is the best, those of ``beyond`` are tried as
-well, one after the other, as long as the last one is the best; where the first is, so are those of ``below``, of which
-each is less than the one before. With
-``where: {axis: [place, ...]}`` it is tuned at these places alone; elsewhere the spec says it. A study with
+which each does not count at such places alone. Where the last of ``among`` is the best, those of ``beyond`` are tried
+as well, one after the other, as long as the last one is the best; where the first is, so are those of ``below``, of
+which each is less than the one before. With ``where: {axis: [place, ...]}`` it is tuned at these places alone;
+elsewhere the spec says it. A study with
 ``tuned_in: table-1`` has what was tuned in another one, at the places of the same names. With ``also: [override, ...]``
 the runs that tune differ in more than the setting and the seed, such as in how often they are looked at.
 """
