@@ -115,7 +115,7 @@ class Drill:
         return Path(f"/proc/{self.pids[name]}/root{self.state(name)}")
 
     def overview(self) -> dict[str, Any]:
-        lines = self.said.read_text().splitlines() if self.said.exists() else []
+        lines = self.said.read_text().split("\n")[:-1] if self.said.exists() else []  # what is after is being written
         found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
         return found
 

@@ -45,7 +45,7 @@ def status_command(options: argparse.Namespace) -> int:
         raise next(iter(unread.values()))
     code = worst_of(found)
     if options.alive:
-        code = Severity.OK if all(_alive(status, now) for status in found.values()) else Severity.WARNING
+        code = Severity.OK if all(_lives(store, now) for store in options.store) else Severity.WARNING
     if options.json:
         print_json(found)
         return code
@@ -72,10 +72,11 @@ def print_problems(found: dict[str, dict[str, Any]]) -> None:
     print("\n".join(f"{level}: {name} {text}" for level, name, text in said) or Severity.OK.name)
 
 
-def _alive(status: Mapping[str, Any], now: float) -> bool:
-    """Whether a process runs the node, writes its status and has the broker: one that hangs does not."""
-    fresh = now - status.get("written", 0.0) <= SILENCE
-    return status["process"] is not None and fresh and bool(status.get("connected"))
+def _lives(store: Path, now: float) -> bool:
+    """Whether a process runs the node in some run, writes its status and has the broker: one that hangs does not."""
+    found = _read([store, *store.glob("runs/*")])[0].values()
+    fresh = [status for status in found if now - status.get("written", 0.0) <= SILENCE]
+    return any(status["process"] is not None and status.get("connected") for status in fresh)
 
 
 def _read(stores: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], dict[str, CallerError]]:

@@ -239,6 +239,8 @@ def _status(peer: PeerState, now: float, names: Collection[str]) -> dict[str, An
     if said["state"] in ENDED:
         return said | about
     if peer.state == "up":
+        if not said.get("connected"):  # it is by now, or this would not be here
+            said.pop("broker_says", None)
         return said | about | {"process": 1, "connected": True}
     # What it said last is not so any longer, and what it said of others may be why it is silent.
     return nothing | {key: said[key] for key in _KEPT if key in said}

@@ -134,6 +134,7 @@ def test_a_container_asks_its_node_how_it_is() -> None:
     assert options.store == [Path(instructions("VOLUME")[0])]
 
 
+@pytest.mark.parametrize("place", ["", "runs/2"])  # of the run that was founded, or of a further one
 @pytest.mark.parametrize(
     ("status", "runs", "code"),
     [
@@ -147,11 +148,20 @@ def test_a_container_asks_its_node_how_it_is() -> None:
     ],
 )
 def test_which_node_is_healthy(
-    status: dict[str, Any] | None, runs: bool, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    status: dict[str, Any] | None,
+    runs: bool,
+    code: int,
+    place: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The image's own command, on the status of a node; ``written`` is so many seconds ago."""
     command = yaml.safe_load(instructions("HEALTHCHECK")[0].partition("CMD ")[2])
-    folder = StateFolder(tmp_path / "state")
+    state = tmp_path / "state"
+    state.mkdir()
+    if place:
+        StateFolder(state).publish({"node": "a", "state": "finished"})  # what it was in first
+    folder = StateFolder(state / place)
     folder.take()
     if status is not None:
         written = time.time() - status.get("written", 0.0)
@@ -159,7 +169,7 @@ def test_which_node_is_healthy(
     if not runs:
         folder.give_back()
     try:
-        assert main([word.replace("/state", str(folder.path)) for word in command[1:]]) == code
+        assert main([word.replace("/state", str(state)) for word in command[1:]]) == code
     finally:
         folder.give_back()
 
@@ -176,6 +186,15 @@ def test_the_command_of_a_party_exists(name: str) -> None:
     for path in (options.invitation, options.policy, options.data, options.store):
         assert path is None or str(path) in mounted or str(path.parent) in mounted, path
     assert (options.policy is None) == (options.data is None) == (name == "server")
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_a_party_takes_part_in_a_further_run_by_a_line_that_stands_there(name: str) -> None:
+    """Without its sign of a comment; the papers are in the folder that is mounted anyway."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8").replace("# - --run", "- --run"))
+    words = services["services"][name]["command"]
+    assert words == [*PARTIES[name]["command"], "--run=2"]
+    assert parsed(words).run == ["2"]
 
 
 def test_there_are_a_broker_a_server_and_three_parties() -> None:

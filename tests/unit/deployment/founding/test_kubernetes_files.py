@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,8 +16,10 @@ import pytest
 import yaml
 
 from gossamer.cli.main import parser
+from gossamer.deployment.party.agreement import PartyOptions
 
 DEPLOY = Path(__file__).resolve().parents[4] / "deploy"
+PAGE = (DEPLOY / "README.md").read_text(encoding="utf-8")
 FILES = sorted((DEPLOY / "kubernetes").iterdir())
 PARTIES = ("hospital-a", "hospital-b", "hospital-c", "server")
 
@@ -78,9 +82,65 @@ def test_what_is_mounted_is_the_partys_own_or_made_for_it(name: str) -> None:
     made = {key.split()[1] for key in documents(name) if key.startswith("PersistentVolumeClaim")}
     assert claims - made == ({f"{name}-owner"} if name != "server" else set())
     assert made == {f"{name}-{what}" for what in (("ledger", "state") if name != "server" else ("state",))}
-    assert volumes["secret"]["secret"]["secretName"] == name
+    assert {one["secret"]["name"].removesuffix("-2") for one in volumes["secret"]["projected"]["sources"]} == {name}
     for key in made:
         assert documents(name)[f"PersistentVolumeClaim {key}"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_a_further_run_is_a_job_of_its_own(name: str, tmp_path: Path) -> None:
+    """The page's command makes it: the same, but for its name and the run that it takes part in."""
+    (command,) = re.findall(r"^ *(sed '.*) party.yaml \| kubectl", PAGE, re.MULTILINE)
+    words = shlex.split(command.replace("hospital-a", name))
+    made = subprocess.run(words, input=text_of(name), capture_output=True, text=True, check=True).stdout
+    before, after = documents(name), {one["metadata"]["name"]: one for one in yaml.safe_load_all(made)}
+    job, further = before.pop(f"Job {name}"), after.pop(f"{name}-2")
+    assert [*after.values()] == [*before.values()]  # claims: of one pod at a time, so one waits for the other
+    args = further["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args.pop() == "--run=2"
+    assert further | {"metadata": {"name": name}} == job
+    options = parser().parse_args([*args, "--run=2"])
+    assert options.run == ["2"]
+
+
+@pytest.mark.parametrize("name", PARTIES)
+@pytest.mark.parametrize("further", [False, True])
+def test_papers_are_the_nodes_alone_and_where_it_looks_for_them(name: str, further: bool, tmp_path: Path) -> None:
+    """By the very command, on files as kubelet mounts them: links to what a group may read."""
+    (volume,) = [one for one in pod(name)["volumes"] if one["name"] == "secret"]
+    first, second = [one["secret"] for one in volume["projected"]["sources"]]
+    assert (first["name"], second["name"], second["optional"]) == (name, f"{name}-2", True)
+    mounted = ["identity.key", "invitation.yaml", "tls.crt", "ca.crt"]
+    mounted += [one["path"] for one in second["items"]] if further else []
+    (secret := tmp_path / "secret").mkdir()
+    (party := tmp_path / "party").mkdir()
+    for path in mounted:
+        (file := secret / "..now" / path).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(path)
+        file.chmod(volume["projected"]["defaultMode"])
+        if not (link := secret / path.partition("/")[0]).is_symlink():
+            link.symlink_to(Path("..now") / link.name)
+    words = [word.replace("/secret/", f"{secret}/") for word in pod(name)["initContainers"][0]["command"]]
+    for _ in range(2):  # a container that is started again does so too
+        subprocess.run([word.replace("/party/", f"{party}/") for word in words], check=True)
+    there = {str(file.relative_to(party)): file for file in party.rglob("*") if file.is_file()}
+    assert sorted(there) == sorted(mounted)
+    for path, file in there.items():
+        assert (file.read_text(), file.stat().st_mode & 0o777, file.is_symlink()) == (path, 0o600, False)
+    chosen = parser().parse_args(node(name)["args"])
+    options = PartyOptions(party / chosen.invitation.name, run="2" if further else None, store=chosen.store)
+    assert options.file.is_file()
+
+
+@pytest.mark.parametrize("name", PARTIES)
+@pytest.mark.parametrize("place", ["state", "state/runs/2"])
+def test_a_status_of_three_minutes_ago_has_the_node_started_again(name: str, place: str, tmp_path: Path) -> None:
+    words = [word.replace("/state", f"{tmp_path}/state") for word in node(name)["livenessProbe"]["exec"]["command"]]
+    (status := tmp_path / place / "status.json").parent.mkdir(parents=True)
+    status.write_text("{}")
+    assert subprocess.run(words, check=False).returncode == 0
+    os.utime(status, (then := time.time() - 180.0, then))
+    assert subprocess.run(words, check=False).returncode != 0
 
 
 @pytest.mark.parametrize("name", ["broker", *PARTIES])

@@ -65,6 +65,13 @@ def test_a_digest_has_the_state_the_plan_the_peers_and_the_problems() -> None:
     }
 
 
+def test_why_it_had_no_broker_is_over_once_that_is_heard() -> None:
+    """A digest that was made without a connection comes over the next one: the broker was only started anew."""
+    assert texts(status(connected=False, broker_says="it ended: server shutting down")) == []
+    (text,) = texts(status(broker_says="not acknowledged: the broker has confirmed nothing"))
+    assert "lost on the way" in text
+
+
 def changed_at_random(draw: random.Random, value: Any) -> Any:
     """A value that a run on other data may have had."""
     return draw.choice([None, draw.random(), draw.randrange(10**6), f"row {draw.random()}", {"loss": draw.random()}])
