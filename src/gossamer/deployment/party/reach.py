@@ -178,6 +178,7 @@ class PeerReach:
     alone_since: float | None = None
     _slow: dict[str, float] = field(default_factory=dict)  # by peer: how many times longer it may take
     _left: dict[str, float] = field(default_factory=dict)  # by peer: when its line last got on
+    _waiting: set[str] = field(default_factory=set)  # peers for whom something was on the line at the last look
     _rehearse: set[str] = field(default_factory=set)
     _next_look: float = -math.inf
     _connected_at: float = -math.inf
@@ -272,8 +273,10 @@ class PeerReach:
         link = links[name].owed_since if name in links else None
         unheard = now - peer.seconds if peer.state in ("never heard", "silent", "gone") else None
         probe = None if peer.owes is None else now - peer.owes
-        if (link, probe) != (None, None) and (waits := self.waits(name)) is not None:
+        waits = None if (link, probe) == (None, None) else self.waits(name)
+        if waits is not None and name in self._waiting:  # what is sent at this very moment excuses nothing
             self._left[name] = now - waits
+        (self._waiting.discard if waits is None else self._waiting.add)(name)
         left = self._left.get(name, -math.inf)
         comes = links[name].incoming if name in links else None
         behind = -math.inf if comes is None else min(comes.touched, now)

@@ -103,6 +103,17 @@ def test_who_gets_what_waits_on_a_slow_line_owes_nothing() -> None:
     assert len(node.reconnected) == 1
 
 
+def test_what_is_sent_again_in_the_moment_of_a_look_excuses_no_peer() -> None:
+    """The broker refuses it, and says so a little later: each eighth second it is on the line for less than a look."""
+    node = Node(b=up())
+    node.reach.waits = lambda name: 0.0 if node.now % 8 == 0 else None
+    node.go({"b": owing(0.0)}, 17.0)
+    assert node.said == ["b is heard, and has acknowledged nothing for 17 s: b is not allowed"]
+    node.go({"b": owing(0.0)}, 32.0)
+    assert node.reconnected == [13.0]
+    assert node.reach.is_alone(32.0)
+
+
 def test_acknowledgements_wait_behind_what_a_peer_sends_in_chunks_for_minutes_and_no_longer() -> None:
     node, link = Node(b=up()), owing(0.0)
     for second in range(330):
