@@ -109,6 +109,11 @@ def was_heard() -> bool:
     return _State.heard
 
 
+def over() -> None:
+    """Remind no more of an interrupt that was dealt with: to free what it has left may take longer than a second."""
+    _raise_again(0.0)
+
+
 def _leave(signum: int, frame: FrameType | None) -> NoReturn:
     os.write(2, f"{LINE}\n".encode())
     os._exit(EXIT_CODE)

@@ -60,14 +60,18 @@ def _shared(function: Callable[[Item], Result], items: Sequence[Item], workers: 
 def _some(function: Callable[[Item], Result], items: Sequence[Item], workers: ThreadPoolExecutor) -> Iterator[Result]:
     """Others begin with the second item; this thread with the first, and then takes the last that nobody has begun."""
     asked = [workers.submit(function, item) for item in items[1:]]
-    own = {0: function(items[0])}
-    last = len(items) - 1
-    for number in range(len(items)):
-        while number not in own and last >= number and not asked[number - 1].done():
-            if asked[last - 1].cancel():
-                own[last] = function(items[last])
-            last -= 1
-        yield own.pop(number) if number in own else asked[number - 1].result()
+    try:
+        own = {0: function(items[0])}
+        last = len(items) - 1
+        for number in range(len(items)):
+            while number not in own and last >= number and not asked[number - 1].done():
+                if asked[last - 1].cancel():
+                    own[last] = function(items[last])
+                last -= 1
+            yield own.pop(number) if number in own else asked[number - 1].result()
+    finally:  # whoever is interrupted waits at the end of the process for all that threads have still to do
+        for one in asked:
+            one.cancel()
 
 
 def _workers(count: int) -> ThreadPoolExecutor:

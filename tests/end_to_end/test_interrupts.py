@@ -94,6 +94,32 @@ def project() -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]  # type: ignore[no-any-return]
 
 
+FREEING = """
+import os, signal, sys, time
+from types import SimpleNamespace
+import gossamer.cli.main
+ours = sys.modules["gossamer.cli.main"]
+
+def command(options):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+def was_heard():
+    time.sleep(1.5)
+    return True
+
+ours.parser = lambda filled: SimpleNamespace(parse_args=lambda words: SimpleNamespace(command=command))
+ours.was_heard = was_heard
+sys.exit(ours.main([]))
+"""
+"""A command that takes longer to its end than an interrupt waits before it is raised again."""
+
+
+def test_an_end_that_takes_long_after_a_key_was_pressed(tmp_path: Path) -> None:
+    done = called(tmp_path, FREEING, "")
+    assert (done.returncode, done.stderr) == (130, "gossamer: interrupted\n")
+
+
 def test_a_run_that_is_interrupted_leaves_results(tmp_path: Path) -> None:
     """After its first evaluation, which is a line that it says."""
     prepare(tmp_path)

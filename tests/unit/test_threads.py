@@ -1,6 +1,8 @@
-"""BLAS with one thread: for as long as anybody asks for it."""
+"""Work that threads share, and BLAS with one thread: for as long as anybody asks for it."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 
@@ -15,6 +17,24 @@ class Library:
 
     def set_num_threads(self, count: int) -> None:
         self.num_threads = count
+
+
+def test_threads_begin_nothing_more_for_whom_an_interrupt_has_ended() -> None:
+    """The end of a process waits for all that its threads were given: minutes, where items are large ones."""
+    here, begun, go_on = threading.get_ident(), [], threading.Event()
+
+    def work(item: int) -> None:
+        if threading.get_ident() == here:
+            raise KeyboardInterrupt
+        begun.append(item)
+        go_on.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(threads.in_order(work, range(20), threads=2))
+    go_on.set()
+    workers = threads._workers(1)
+    workers.submit(int).result(60)  # behind all that was given to them
+    assert len(begun) <= 1
 
 
 def test_blas_has_one_thread_until_the_last_who_asked_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from gossamer.cli.commands import COMMANDS, CommandParser, add_commands
 from gossamer.cli.printing import warn
 from gossamer.errors import CallerError, GossamerError
-from gossamer.interrupts import EXIT_CODE, heard, was_heard
+from gossamer.interrupts import EXIT_CODE, heard, over, was_heard
 from gossamer.version import __version__
 
 EPILOG = """examples:
@@ -71,6 +71,7 @@ def _ended(arguments: Sequence[str] | None) -> tuple[int, object]:
         status: int = options.command(options)
         return _flushed(status)
     except KeyboardInterrupt:
+        over()
         return EXIT_CODE, "interrupted"
     except GossamerError as error:
         return error.exit_code, error
@@ -86,6 +87,7 @@ def _ended(arguments: Sequence[str] | None) -> tuple[int, object]:
         return CallerError.exit_code, f"this needs more memory than there is; ask for less ({error or 'no more'})"
     except Exception as error:
         if was_heard():
+            over()
             return GossamerError.exit_code, error
         raise
 
@@ -114,6 +116,7 @@ def _forget_output() -> None:
 _OF_PLACES = (errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
 _REMEDIES: Mapping[int, str] = {
     **dict.fromkeys(_FULL, "make room and start again"),
+    errno.EFBIG: "files may not become as large here; allow larger ones, or choose another place",
     errno.EROFS: "have its disk mounted for writing, or choose another place",
     **dict.fromkeys((errno.EACCES, errno.EPERM), "have its owner allow it, or choose another place"),
     **dict.fromkeys(_OF_PLACES, "correct its name, or choose another place"),
