@@ -42,3 +42,19 @@ def mu(
     moved = a[:, node::nodes]
     inverse = np.linalg.pinv(unknown @ unknown.T, rcond=1e-13, hermitian=True)
     return float(_largest(moved.T @ inverse @ moved) ** 0.5)
+
+
+def apart(pairs: np.ndarray, own: float, there: Sequence[int]) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Coefficients of releases of those who are ``there``, and the edges of all draws, of variances of pairs of them.
+
+    A draw with a node that is not there is added by the other one alone, and known to both.
+    """
+    nodes = len(pairs)
+    edges = [(i, j) for i in range(nodes) for j in range(i) if pairs[i, j] or pairs[j, i]]
+    found = np.zeros((nodes, nodes + len(edges)))
+    found[there, there] = own
+    for number, (i, j) in enumerate(edges):
+        for node, sign in ((i, 1), (j, -1)):
+            if node in there:
+                found[node, nodes + number] = sign * own * pairs[node, i + j - node] ** 0.5
+    return found, edges

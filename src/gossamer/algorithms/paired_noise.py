@@ -22,10 +22,20 @@ that mechanism. `PairedGaussian.noise_multiplier` is that of the least v_i, and 
 is left is the same with the other nodes alone, and with the edges between them: the graph without those nodes. Of one
 node that is the worst of all such graphs; of all others together it is z_i alone, s^2.
 
-**Whoever vanishes** takes its half of draws with it, and sends less. The other half stays in the release of its
-neighbour, who adds it whoever is there, so that all of the above holds: what is not sent tells nothing. What it costs
-is noise. With d nodes gone, of degree at most D, the sum of all noise of a round has at most d D draws that do not
-cancel, of variance s^2 r each. Who comes back makes the rounds that it missed, with their draws, and these cancel.
+**Whoever vanishes** and sends nothing tells nothing, so whatever half of a draw its neighbours add, all of the above
+holds. What it costs is noise: with d nodes gone, of degree at most D, the sum of all noise of a round has at most d D
+draws that do not cancel, of variance s^2 r each.
+
+**Whoever the plan says is gone**, since it makes fewer releases, costs next to nothing. Of a number that nodes A do not
+make, the others P have the noise that all have, given that of A: with M = I + r L it has the covariance, over s^2,
+
+    M_PP - M_PA (M_AA)^-1 M_AP    and its inverse is ((M)^-1)_PP,
+
+a Schur complement, so v_i is for each of them what it is with A there. It is made of draws again. With N the graph's
+adjacency and H = (M_AA)^-1, two nodes share r N_ij + r^2 (N_PA H N_AP)_ij, so neighbours of who is gone share draws in
+its place, and of that with a node j of A there is left r (H 1)_j. All that is left is at most s^2 for each node of A,
+and the sum of all noise has s^2 (n - 1' H 1) of n nodes, no more than with nobody gone. The numbers are those of the
+plan, which ledgers enforce, and public. One other node knows more draws then, so that guarantee is by the worst number.
 
 **The split.** A larger r lets s fall, to 1/n of v_i in the limit, and makes single models noisier. The default is the
 r that leaves the least noise in the models that gradients are taken at, by the end of the run, if gradients do not
@@ -36,7 +46,7 @@ depend on models: with P the mean squares by which a round of averaging shrinks,
 and where gradients are taken before the newest noise is averaged, 1 + P_m + ... of as many summands.
 
 Where all models are their mean, as in all-reduce, every node shares draws with every other, and r is 1 by default: then
-the mean has at most twice the least noise, and a node that is missing from a round doubles it.
+the mean has at most twice the least noise, and a node that is missing from a round unplanned doubles it.
 
 References
 ----------
@@ -68,11 +78,14 @@ from gossamer.files import refusals, words_beside
 from gossamer.privacy.clipping import FixedClip
 from gossamer.privacy.guarantees import assuming
 from gossamer.privacy.mechanisms import Gaussian, PairedGaussian
+from gossamer.sides.plan import Partner
 from gossamer.topology.graphs import Graph
 from gossamer.topology.mixing import Matrix
 
 MOST, MOST_NODES = 1e4, 1_000
 """Largest r, and number of nodes, for each of which a matrix of all others is inverted: a minute or two for as many."""
+MOST_LEVELS = 16
+"""Most numbers after which nodes count as gone; those who make more releases have halves of draws all the same."""
 _ROUNDING = 1e-9
 _WORDS = words_beside(__file__)
 ONE_NODE, ALL_OTHERS = "one other node", "all other nodes"
@@ -115,7 +128,7 @@ def check(settings: Any, spec: Spec) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Noise of all nodes, I + r L, in units of s.
+    """Noise of all nodes that are there, in units of s: I + r L, or what is left of it when others are gone.
 
     Attributes
     ----------
@@ -123,29 +136,49 @@ class Split:
         Graph of those who share draws.
     ratio : float
         r.
+    gone : frozenset of int
+        Nodes without a release of the number.
     """
 
     graph: Graph
     ratio: float
+    gone: frozenset[int] = frozenset()
+
+    @cached_property
+    def pairs(self) -> FloatArray:
+        """Variances of the draws that a node has [nodes, nodes] with each other; 0 for those who are gone."""
+        found: FloatArray = self.ratio * self.graph.adjacency.toarray().astype(np.float64)
+        if gone := sorted(self.gone):
+            to = found[:, gone]
+            hidden = np.linalg.inv(np.diag(1 + found[gone].sum(axis=1)) - found[np.ix_(gone, gone)])
+            found += to @ hidden @ to.T
+            found[:, gone] = to * hidden.sum(axis=1)
+            found[gone] = 0.0
+            np.fill_diagonal(found, 0.0)
+        return found
 
     @cached_property
     def covariance(self) -> FloatArray:
-        """I + r L, [nodes, nodes]."""
-        near: FloatArray = self.graph.adjacency.toarray().astype(np.float64)
-        found: FloatArray = np.diag(1 + self.ratio * near.sum(axis=1)) - self.ratio * near
+        """Covariance of the noise of those who are there."""
+        return self._unknown(sorted({*range(self.graph.nodes)} - self.gone))
+
+    def _unknown(self, nodes: list[int], known: int | None = None) -> FloatArray:
+        """Covariance of the noise of ``nodes`` for who knows the draws of ``known``."""
+        draws = self.pairs[nodes].sum(axis=1) - (0.0 if known is None else self.pairs[nodes, known])
+        found: FloatArray = np.diag(1 + draws) - self.pairs[np.ix_(nodes, nodes)]
         return found
 
     @cached_property
     def own(self) -> float:
         """Standard deviation s of a node's own draw, for a v_i of 1 or more of all nodes."""
-        return math.sqrt(float(np.linalg.inv(self.covariance).diagonal().max()) * (1 + _ROUNDING))
+        whole = replace(self, gone=frozenset())
+        return math.sqrt(float(np.linalg.inv(whole.covariance).diagonal().max()) * (1 + _ROUNDING))
 
     def left(self, known: int) -> float:
         """Root of the least v_i for one who knows the secrets of node ``known``, where it is 1 or more for others."""
-        others = np.delete(np.arange(self.graph.nodes), known)
-        shared = self.ratio * (np.delete(self.covariance[known], known) < 0)
-        inverse = np.linalg.inv(self.covariance[np.ix_(others, others)] - np.diag(shared))
-        return self.own / math.sqrt(float(inverse.diagonal().max()) * (1 + _ROUNDING))
+        others = sorted({*range(self.graph.nodes)} - self.gone - {known})
+        least = np.linalg.inv(self._unknown(others, known)).diagonal().max(initial=0.0) * (1 + _ROUNDING)
+        return self.own / math.sqrt(least) if others else math.inf
 
 
 def least_disturbing(graph: Graph, mixing: Matrix, averages: int, rounds: int, fresh: bool = False) -> float:
@@ -192,15 +225,22 @@ def paired_plan(
     split = Split(graph, ratio)
     paired = PairedGaussian(law.clip, law.noise_multiplier, split.own, split.own * math.sqrt(ratio))
     proved = {EVERYBODY: found.guarantee}
-    for observer, part in {ONE_NODE: min(map(split.left, range(graph.nodes))), ALL_OTHERS: split.own}.items():
+    counts, splits = [found.releases[name] for name in names], {0: split}
+    for count in sorted({*counts})[:-1][:MOST_LEVELS] if problem.spec.away else ():
+        splits[count] = replace(split, gone=frozenset(i for i, of in enumerate(counts) if of <= count))
+    least = min(one.left(known) for one in splits.values() for known in range(graph.nodes))
+    for observer, part in {ONE_NODE: least, ALL_OTHERS: split.own}.items():
         less = Gaussian(law.clip, law.noise_multiplier * part)
         proved[observer] = guarantee_of(problem, found, less, _WORDS["observers"][observer])
     for observer, one in proved.items():
         said = replace(one, proof=f"{one.proof}; {_WORDS['counted'][observer]}")
         proved[observer] = said if observer == ALL_OTHERS else assuming(said, _WORDS["secrets"])
     sides: dict[str, Any] = dict(found.sides)
+    lengths = {count: np.sqrt(one.pairs / ratio) for count, one in splits.items()}
     for i, name in enumerate(names):
-        sides[name] = replace(sides[name], partners=tuple(names[j] for j in graph.neighbours(i)))
+        shares = [tuple((count, float(length[i, j])) for count, length in lengths.items()) for j in range(graph.nodes)]
+        partners = tuple(Partner(names[j], of) for j, of in enumerate(shares) if any(share for _, share in of))
+        sides[name] = replace(sides[name], partners=partners)
     return replace(
         found,
         mechanisms=dict.fromkeys(names, paired),

@@ -79,13 +79,16 @@ class LinearSides(BlankSides):
         # A gradient that moves, moves a release as its node's own draw would.
         found: Combination = self._drawn(task, deviation * law.own, Draw(node, moved / law.own))
         self._releases[node] += 1
-        for other in self._plan.sides[node].partners:
+        for partner in self._plan.sides[node].partners:
+            other = partner.name
+            if not (share := partner.share(self._releases[node])):
+                continue
             key = (min(node, other), max(node, other), self._releases[node])
             if (shared := self._shared.pop(key, None)) is None:
                 shared = self._drawn(task, 1.0, Draw(node, 0.0, also=other))
                 if self._plan.releases[other] >= self._releases[node]:
                     self._shared[key] = shared
-            found = found + shared * (law.shared * deviation * (1 if node < other else -1))
+            found = found + shared * (share * law.shared * deviation * (1 if node < other else -1))
         return found
 
     def _recorded(self, node: str, task: Release) -> Combination:

@@ -356,6 +356,26 @@ def drawn_for(numbers: Mapping[ReleaseKind, int], sampled: Counts) -> Drawn:
 
 
 @dataclass(frozen=True)
+class Partner:
+    """A party that draws of noise are shared with.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    shares : tuple of (int, float)
+        Length of the draw, over what the mechanism says, in releases after so many, by rising number.
+    """
+
+    name: str
+    shares: tuple[tuple[int, float], ...]
+
+    def share(self, number: int) -> float:
+        """Length of the draw in the release of a ``number``, from 1 on."""
+        return next(share for after, share in reversed(self.shares) if after < number)
+
+
+@dataclass(frozen=True)
 class Samples(SidePlan):
     """Noisy sums over samples of the party's own examples.
 
@@ -371,7 +391,7 @@ class Samples(SidePlan):
         Observer that the noise protects an example from.
     unit : str
         Word for that example: one of training, unless it is held out.
-    partners : tuple of str
+    partners : tuple of Partner
         Parties with each of which a draw of every release is shared.
     """
 
@@ -380,7 +400,7 @@ class Samples(SidePlan):
     queries: Callable[[], Iterable[Query]] = field(default=tuple, compare=False)
     observer: str = OTHER_NODES
     unit: str = EXAMPLE
-    partners: tuple[str, ...] = ()
+    partners: tuple[Partner, ...] = ()
 
     def charges(self) -> Charges:
         return Charges(self.kinds, self.enforced, self.unit, self.observer)

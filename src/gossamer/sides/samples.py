@@ -72,8 +72,7 @@ class SampleRule(Rule):
         if plan.partners and self._once:
             raise SpecError(f"draws that {name} shares with others are for simulations; take independent noise")
         self._shared = [
-            (1 if name < other else -1, numbers_in(home, " and ".join(sorted((name, other))), "shared noise"))
-            for other in plan.partners
+            (one, numbers_in(home, " and ".join(sorted((name, one.name))), "shared noise")) for one in plan.partners
         ]
         self._window, self._place, self._size = window, None, self.objective.size
         if window is not None and type(home.noise) is FloatNoise and not self._once and not shard.blank.size:
@@ -160,8 +159,9 @@ class SampleRule(Rule):
         query, law = ticket.task.query, ticket.task.query.mechanism
         found = self.home.noise.noisy(total, centred, query, ticket.provided, self._noise, ticket.number)
         # A release has the number of the neighbour's that shares the draw; one before the run shares none.
-        for sign, numbers in self._shared if isinstance(law, PairedGaussian) else ():
-            found += sign * law.part(law.shared).noise(numbers.at(ticket.number), total.size, total.dtype)
+        for one, numbers in self._shared if isinstance(law, PairedGaussian) else ():
+            if share := one.share(ticket.number) * (1 if self._name < one.name else -1):
+                found += share * law.part(law.shared).noise(numbers.at(ticket.number), total.size, total.dtype)
         return found
 
     def _rounding(self, query: Query, task: Gradient | Round | None = None) -> Rounding:
