@@ -92,8 +92,9 @@ class MaskedServer(MaskedRound, CohortServer):
 
     @property
     def gone(self) -> Set[str]:
-        """Clients that make no more updates."""
-        return self.state.left
+        """Clients that make no more updates, or were lost and not heard of since, of which nobody tells again."""
+        lost = {client for client, heard in (self.state.late or {}).items() if not heard}
+        return self.state.left | lost if self.asks else self.state.left
 
     @property
     def rounds_made(self) -> RoundsMade:

@@ -397,6 +397,25 @@ def test_a_late_client_that_is_waited_for_once_others_end_is_asked(end: str) -> 
     assert given(node, PeerUp("node-5")) == []
 
 
+def test_a_client_that_is_heard_and_acknowledges_nothing_holds_up_no_step_of_a_sum() -> None:
+    """What it said before it was given up arrives late, and a session says once more that it is lost.
+
+    That may be before others have announced themselves, so that no session has anything to say of it later.
+    """
+    for again in (MaskingStep.ANNOUNCE, MaskingStep.SHARE):
+        node, others = waiting_server(None, timeout=None), ALL_SIX[:5]
+        node.handle(PeerDown("node-5", "silent"), 5.0)
+        told(node, "node-5")
+        for step in range(5):
+            assert node.state.sum.step == step
+            if step == again:
+                node.handle(PeerDown("node-5", "silent"), 15.0)
+            for name in others:
+                asked = told(node, name)
+        assert (node.state.t, node.state.taken, asked) == (1, 1, others)
+        assert whole_round(node, others) == others
+
+
 def test_who_was_late_for_a_sum_is_remembered_over_a_restart() -> None:
     node = waiting_server(blank=False)
     node.handle(Elapsed("step"), 5.0)

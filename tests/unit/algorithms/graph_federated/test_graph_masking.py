@@ -452,6 +452,21 @@ def test_who_is_back_takes_part_in_the_next_round() -> None:
     assert [names for _, _, names in found.sums] == [("node-0", "node-2", "node-3"), found.names]
 
 
+def test_who_is_heard_and_acknowledges_nothing_holds_up_no_sum() -> None:
+    """What it said before it was given up arrives, and a session says once more that it is lost."""
+    found = unit(rounds=2)
+    name = "node-1"
+    found.happen(SERVER, PeerDown(name, "silent"))
+    while not (said := found.flying.get((name, SERVER))):
+        assert found.step()
+    while said:
+        found.deliver(name, SERVER)
+    found.happen(SERVER, PeerDown(name, "silent"))
+    found.gone.add(name)
+    found.run()
+    assert [names for _, _, names in found.sums] == [("node-0", "node-2", "node-3")] * 2
+
+
 def test_masks_take_no_time() -> None:
     """In a simulation where updates take random times and messages none, rounds end when they do without masks."""
     ends = []
