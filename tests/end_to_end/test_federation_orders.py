@@ -150,7 +150,7 @@ def test_who_waits_does_not_begin(there: Parties, capsys: pytest.CaptureFixture[
     there.join("node-0")
     there.start("node-0")
     assert there.join("node-0") == {"node-0": 0}
-    assert "does not begin, and nothing was charged: stopped by the organiser" in there.log("node-0")
+    assert "does not begin, and charges nothing: stopped by the organiser" in there.log("node-0")
     assert there.status("node-0")["finished"] == "stopped by the organiser"
     assert not (there.folder("node-0").path / "store.sqlite").exists()
 

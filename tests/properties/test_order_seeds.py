@@ -11,13 +11,22 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs the extra secure")
 
-from tests.reference.ordered_parties import BEGAN, KINDS, SEEN, laboratory_of, problems
+from tests.reference.ordered_parties import (
+    BEGAN,
+    KINDS,
+    SEEN,
+    Laboratory,
+    Part,
+    Process,
+    laboratory_of,
+    problems,
+)
 from tests.sampling import examples
 
 from gossamer.deployment.party import party as deployed
 from gossamer.deployment.peers.peers import Peers
-from gossamer.faults.schedules import FaultSchedule
-from gossamer.keys.orders import PAUSED, Orders
+from gossamer.faults.schedules import Crash, FaultSchedule
+from gossamer.keys.orders import PAUSED, STOP, Orders
 from gossamer.sides.machine import Side
 
 
@@ -41,7 +50,15 @@ def forgotten_pauses(orders: Orders) -> list[Any]:
     return [one for one in READ(orders) if not one.what.startswith("pause")]
 
 
-READ, CHARGE = Orders._read, Side.charge
+def unheeded_before_the_beginning(orders: Orders, begun: bool = True) -> str:
+    return ENDS(orders) if begun else ""
+
+
+def unheeded_once_begun(orders: Orders, begun: bool = True) -> str:
+    return "" if begun else ENDS(orders, begun)
+
+
+READ, CHARGE, ENDS = Orders._read, Side.charge, Orders.ends
 
 
 @pytest.mark.parametrize(
@@ -57,7 +74,8 @@ READ, CHARGE = Orders._read, Side.charge
         ),
         ("remove", 33, Orders, "_read", lambda orders: [], "takes a message of .*, and has said that it knows"),
         ("pause", 72, Orders, "_read", forgotten_pauses, "takes part, and has said that it is paused"),
-        ("stop", 0, Orders, "ends", lambda orders, begun=True: "", "has said that it knows of its end"),
+        ("stop", 1, Orders, "ends", unheeded_once_begun, "has said that it knows of its end"),
+        ("stop", 0, Orders, "ends", unheeded_before_the_beginning, "knew before it began that its part is over"),
         (
             "second run",
             0,
@@ -87,6 +105,36 @@ def test_planted_bugs_are_found(
         raise AssertionError("no seed finds it")
     monkeypatch.undo()
     assert problems("gossip", kind, [seed])[0] == {}
+
+
+@pytest.mark.parametrize("name", ["gossip", "fedavg"])
+def test_who_was_killed_before_it_charged_its_plan_does_not_once_it_knows_of_the_end(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed at each of the things that last or that others see, in the turn in which it begins."""
+    enter, die, me = Part.enter, Laboratory._die, "node-1"
+    began, killed = list[int](), set[str]()
+
+    def entered(part: Part, who: str) -> None:
+        began.extend([part.lab.turns] * (who == me))
+        enter(part, who)
+
+    def dies(lab: Laboratory, process: Process, crash: Crash) -> None:
+        killed.add(process.dies)
+        die(lab, process, crash)
+        lab.at(lab.now + crash.away + 0.1, lab.hears, (lab.parts[0].name, me, STOP))
+
+    def found(*crashes: Crash) -> str | None:
+        with laboratory_of(name, "second run", 0) as there:
+            there.schedule, there.may_stop = FaultSchedule(), dict.fromkeys(there.workers, True)
+            there.crashes = dict(zip(began, crashes, strict=False))
+            return there.run(20.0)
+
+    monkeypatch.setattr(Part, "enter", entered)
+    monkeypatch.setattr(Laboratory, "_die", dies)
+    assert found() is None
+    assert [found(Crash(0, instant, away=3.0)) for instant in range(3)] == [None] * 3
+    assert {"entering a plan", "having entered a plan"} <= killed
 
 
 def test_who_goes_on_while_others_wait_knows_why_they_take_nothing() -> None:

@@ -13,7 +13,8 @@ depend on what a broker lets pass, and beside them what `Orders` is for:
 
 - what a removed party says is taken by nobody who has said that he knows of it, not after a kill either, though the
   party may run a program of its own that takes no order;
-- nothing is charged or taken while a party is paused, or charged once it knows of its end, not after a kill either;
+- nothing is charged or taken while a party is paused, or charged once it knows of its end, not after a kill either,
+  nor the plan of a run that it has not begun;
 - there is a charge for each draw of noise, and no more charges than draws and kills;
 - each party ends, unless somebody for whom it waits never comes back, or all have left before it could hear so.
 """
@@ -134,6 +135,7 @@ class Part:
         self.kills = Counter[str]()
         self.removals: dict[str, set[str]] = {name: set() for name in run.names}  # of which a party said that it knows
         self.over, self.ending, self.paused = set[str](), set[str](), set[str]()
+        self.entered = set[str]()  # whose plan is in a ledger
         self.newest = dict.fromkeys(run.names, (0, ""))  # pause, or end of one, that a party said it knows
         self.several = True
         algorithm, names = run.prepared.algorithm, run.prepared.names
@@ -165,6 +167,18 @@ class Part:
         hears = partial(may_hear, self.run.prepared.units, name)
         node = fresh(self.run.nodes[name])
         return Seen(self, node, self.settings, journal, every=self.lab.schedule.every, watch=watch, may_hear=hears)
+
+    def enter(self, name: str) -> None:
+        """A party's plan enters its ledger, as it does at each start, and is charged the first time."""
+        process = self.lab.at_work
+        self.lab.reaper("entering a plan")
+        if name not in self.entered:
+            process.computed = True
+            known = process.orders.known
+            if REMOVE + name in known or (STOP in known and self.lab.may_stop.get(name, True)):
+                self.lab.problem = f"{name} has its plan charged, and knew before it began that its part is over"
+            self.entered.add(name)
+        self.lab.reaper("having entered a plan")
 
     def found(self) -> str | None:
         """What does not hold after a turn."""
@@ -226,7 +240,8 @@ class Process:
         self.worker: Worker | None = None
         self.part: Part | None = None
         self.counts: Counter[str] = Counter()
-        self.over, self.closed, self.took, self.computed = False, False, False, False
+        self.over, self.closed, self.took = False, False, False
+        self.computed = False  # or had its plan charged
         self._waits = self.ended = 0  # runs in which its part is over
         self.error: BaseException | None = None
         self._go = _baton()
@@ -633,7 +648,8 @@ def doors(lab: Callable[[], Laboratory]) -> Iterator[None]:
         return made
 
     def held(options: Options, *_: Any, begun: bool) -> Any:
-        return SimpleNamespace(computer=options.part.sides, agreed=None, close=str, charge=str, open=str, receipts=None)
+        part, enter = options.part, partial(options.part.enter, options.name)
+        return SimpleNamespace(computer=part.sides, agreed=None, close=str, charge=enter, open=str, receipts=None)
 
     instead: dict[str, Any] = {
         "threadpool_limits": nullcontext,

@@ -172,12 +172,13 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     there = is_stored(options, folder)
     if there and options.rehearse:
         raise CallerError(f"{folder.path}: the node has begun, so there is nothing to rehearse; leave out --rehearse")
-    if not there and (why := orders.ends(begun=False)):
-        reporter.ends_before(why)
-        return _FINISHED
     # What is wrong with a store is known before anything is joined or charged, and no start that fails leaves one.
     host = stored_node(options, invited, folder, stack) if there else None
-    held = DataHeld(options, invited, folder, begun=there)
+    begun = host is not None and host.begun  # or an earlier process was killed before it charged the plan
+    if not begun and (why := orders.ends(begun=False)):
+        reporter.ends_before(why)
+        return _FINISHED
+    held = DataHeld(options, invited, folder, begun=begun)
     stack.callback(held.close)
     transport = connected(options, invitation, folder, reporter)
     if transport is None:  # as one that waits for its peers: stopped, and it can go on
@@ -222,18 +223,18 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
             tells_end("failed", told_of(error), _LAST_WORD)
 
     stack.push(tells_failure)
-    before = partial(orders.ends, begun=there)
+    before = partial(orders.ends, begun=begun)
     gathering = Gathering(peers, transport, folder, clock, reach, overview=overview, ends=before, pauses=orders.pauses)
     stopping = _meet(options, gathering, near, host, reporter, objective.size * objective.dtype.itemsize)
     check_receipts(witnesses, invitation.me.name)
-    if stopping and not there:
+    if stopping and not begun:
         if why := before():
             reporter.ends_before(why)
             tells_end(_FINISHED, "")
             return _FINISHED
         tells_end(_STOPPED, "")
         reporter.ended(_STOPPED)
-        return _STOPPED  # before it began: nothing is left of that
+        return _STOPPED  # before it began: this process leaves nothing
     host = host or stored_node(options, invited, folder, stack)
     over = bool(host.finished)  # an earlier process has said how its part ended
     held.charge()

@@ -217,7 +217,7 @@ class Reporter:
         """The node ends before it has begun; a process that comes after this one finds the order in the folder."""
         self._folder.keeps |= {"lock", "node.log", "status.json"}
         self._status["finished"] = why
-        self._folder.warn(f"does not begin, and nothing was charged: {why}")
+        self._folder.warn(f"does not begin, and charges nothing: {why}")
         self.ended("finished")
 
     def connects(self) -> None:
