@@ -1,5 +1,7 @@
 """Drills of an organiser's orders, with a process for each party: twenty of each, with kills at random moments.
 
+They run over Mosquitto where there is one.
+
     pytest --slow tests/end_to_end/test_order_drills.py -k stop
 
 The life of each node, over all its processes, is compared with its ledger and with its peers' lives.
@@ -36,13 +38,14 @@ from tests.reference.deployments import (
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
 from gossamer.protocol.events import Received
-from gossamer.runtimes.mqtt.broker import EmbeddedBroker
+from gossamer.runtimes.mqtt.broker import EmbeddedBroker, LocalBroker, Mosquitto
 
 SPEC = """
 dataset: digits
 algorithm: {name: gossip, nodes: 3, topology: complete, batch_size: 32, updates_per_node: %d}
 privacy: {noise_multiplier: 120, delta: 1.0e-4, clip: 1}
 links: {retry_after: 0.5}
+deployment: {release_deadline: 0.05}
 """
 TIMES = 20
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
@@ -96,8 +99,14 @@ class Drill:
         return check_lives(self.there, self.kills, left=self.there.names)
 
 
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalBroker]:
+    with EmbeddedBroker() if Mosquitto.missing() else Mosquitto() as broker:
+        yield broker
+
+
 @pytest.fixture
-def drill(tmp_path: Path, broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Iterator[Drill]:
+def drill(tmp_path: Path, broker: LocalBroker, request: pytest.FixtureRequest) -> Iterator[Drill]:
     federation = LocalFederation.found(experiment(SPEC % 20_000), tmp_path / "f", broker.url)
     with parties(federation, ("--connect-timeout", "60", "--gone-after", "8")) as there:
         allow(there, *there.names)
