@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.reference.founded_broker import FoundedBroker, free_port
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
-from gossamer.deployment.party.agreement import Agreed
+from gossamer.deployment.party.agreement import Agreed, PartyOptions, accept
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.keys.invitations import read_signed
@@ -185,6 +186,43 @@ def test_one_run_after_the_other(there: Parties, capsys: pytest.CaptureFixture[s
         for name in both.names:
             assert StateFolder(folder / name / "runs/2/state").status()["state"] == "finished"
         check_spent(spent(folder, capsys), (5, 30), (6, 30))
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_run_that_this_party_has_finished_and_whose_papers_have_expired_holds_up_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], finished: bool, expired: bool
+) -> None:
+    """A peer was there that had not finished, and may need what this party had still to send."""
+    federation = LocalFederation.found(experiment(SPEC % 20), folder := tmp_path / "f", "mqtt://127.0.0.1:1")
+    assert next_run(folder, 5, 30, "--expires", "1" if expired else "9") == next_run(folder, 6) == 0
+    mine = folder / "node-0" / "runs" / "2"
+    (mine / "state").mkdir()
+    peers = {"node-1": {"state": "up", "finished": ""}, "node-2": {"state": "up", "finished": "finished"}}
+    status = {"state": "finished" if finished else "stopped", "peers": peers}
+    StateFolder(mine / "state").publish(status)
+    begun: list[str | None] = []
+
+    class TwoDaysLater(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(days=2)
+
+    def take_part(options: PartyOptions, beside: object) -> str:
+        accept(options)
+        begun.append(options.run)
+        return "finished"
+
+    monkeypatch.setattr("gossamer.deployment.party.party.run_party", take_part)
+    for module in ("deployment.party.agreement", "cli.federation.node"):
+        monkeypatch.setattr(f"gossamer.{module}.datetime", TwoDaysLater)
+    allow(folder)
+    capsys.readouterr()
+    code, said = main(federation.command("node-0", "--run", "2,3")), capsys.readouterr().err
+    assert code == (2 if expired and not finished else 0)
+    assert begun == ([] if code else ["3"] if finished and expired else ["2", "3"])
+    assert ("node-1 may need this party there yet: have the organiser renew it" in said) == (finished and expired)
+    assert ("it expired at" in said) == bool(code), said
 
 
 @pytest.mark.skipif(Mosquitto.missing() is not None, reason="needs mosquitto")

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from gossamer.errors import ENDED_SHORT, CallerError
 from gossamer.experiment.specs.folder_names import default_folder
 
 if TYPE_CHECKING:
+    from gossamer.deployment.party.agreement import PartyOptions
     from gossamer.deployment.party.state_folder import StateFolder
     from gossamer.report.serving import Door
 
@@ -145,7 +147,7 @@ def node_command(options: argparse.Namespace) -> int:
     with logged(options), door_for(options) as door:
         for run in (runs := options.run or [None]):  # one after the other
             party = PartyOptions(**chosen | {"run": run})
-            if run != runs[-1] and (end := _end(party.state)):  # its peers may have left, and its papers have expired
+            if run != runs[-1] and (end := _end(party)):
                 say(f"run {run} is over for this party")
                 ended.append(end)
             elif "stopped" not in ended:
@@ -153,18 +155,24 @@ def node_command(options: argparse.Namespace) -> int:
     return ENDED_SHORT if "short" in ended else 0
 
 
-def _end(state: Path) -> str:
-    """The end of a node's part in a run, as `run_party` says it; empty while others may need it there yet."""
+def _end(party: PartyOptions) -> str:
+    """The end of a node's part in a run, as `run_party` says it; empty while others may need it, and can have it."""
     from gossamer.deployment.party.state_folder import StateFolder
+    from gossamer.keys.invitations import read_signed
 
-    folder = StateFolder(state)
+    folder = StateFolder(party.state)
     try:
         said = folder.status()
     except CallerError:
         return ""
-    needed = any(peer["state"] == "up" and not peer["finished"] for peer in said.get("peers", {}).values())
-    if said["state"] != "finished" or (needed and not folder.leaving):
+    peers = said.get("peers", {}).items()
+    needed = [name for name, peer in peers if peer["state"] == "up" and not peer["finished"]]
+    if said["state"] != "finished":
         return ""
+    if needed and not folder.leaving:
+        if read_signed(party.file).expires > datetime.now(UTC):
+            return ""
+        say(f"{party.file} has expired; {', '.join(needed)} may need this party there yet: have the organiser renew it")
     return "short" if said.get("why") else "finished"
 
 
