@@ -66,6 +66,10 @@ class Blank:
     def astype(self, dtype: npt.DTypeLike) -> Blank:
         return Blank(self.size, dtype)
 
+    def joined(self, parts: Sequence[Any]) -> Blank:
+        """Return what ``parts``, of which this is the first, are one after the other."""
+        return Blank(sum(part.size for part in parts), self.dtype)
+
     def _combine(self, other: Any) -> Any:
         if isinstance(other, Vector):
             return NotImplemented  # its label decides
@@ -293,7 +297,7 @@ def concatenate(vectors: Sequence[V]) -> V:
         raise TypeError(f"only Public and Released vectors are concatenated, found {labels}")
     label: Any = Released if Released in labels else Public
     if isinstance(vectors[0].values, Blank):
-        whole: V = label(Blank(sum(v.size for v in vectors), vectors[0].values.dtype))
+        whole: V = label(vectors[0].values.joined([vector.values for vector in vectors]))
     else:
         whole = label(np.concatenate([vector.values for vector in vectors]))
     return whole

@@ -292,6 +292,11 @@ def test_who_may_audit_and_of_what(
         ("link:node-0,node-2", [], "an observer that is sent something"),
         ("everyone", ["--score", "loss"], "--observer everyone guesses from messages, found --score loss"),
         ("everyone", ["--set", "privacy.clip={policy: quantile}"], "gradients of a fixed clip"),
+        (
+            "everyone",
+            ["--set", "algorithm={name: allreduce, nodes: 4, updates_per_node: 2}"],
+            "are of whole vectors, found parts of some; leave it out",
+        ),
     ],
 )
 def test_observers_that_cannot_audit(

@@ -77,6 +77,32 @@ def _largest(gram: np.ndarray) -> float:
     return best
 
 
+def mu_of_stretches(
+    each: list[np.ndarray], own: list[int], lengths: np.ndarray, sets: Iterator[tuple[int, ...]]
+) -> float:
+    """Largest mean shift of rows that differ by stretch of entries, over which a change may be spread as it likes."""
+    grams = []
+    for rows in each:
+        shift = rows[:, own] * lengths
+        grams.append(shift.T @ np.linalg.pinv(rows @ rows.T, rcond=1e-12, hermitian=True) @ shift)
+    best = 0.0
+    for places in sets:
+        some = [gram[np.ix_(places, places)] for gram in grams]
+        for start in range(2):
+            d = np.random.default_rng(start).standard_normal((len(some), len(places), len(places) + 1))
+            value = -1.0
+            for _ in range(4_000):
+                d /= np.sqrt((d**2).sum(axis=(0, 2)))[:, None]
+                moved = np.array([gram @ part for gram, part in zip(some, d)])
+                before, value = value, float((moved * d).sum())
+                if value - before < 1e-13 * value:
+                    break
+                still = (moved**2).sum(axis=(0, 2)) < 1e-30
+                d = np.where(still[:, None], d, moved)
+            best = max(best, value)
+    return best**0.5
+
+
 def rows(system: LinearSystem, found: list[tuple[int, np.ndarray]]) -> np.ndarray:
     """Coefficients [vectors, draws] of vectors, each with its block, by what those at each block's start are."""
     starts = [np.zeros((0, len(system.draws)))]

@@ -133,6 +133,20 @@ def test_no_observer_learns_more_than_is_planned(algorithm):
                 assert mu.most <= whole / part * (1 + 1e-6) or party in observer
 
 
+@pytest.mark.parametrize("absences", [[], [{"node": 2, "start": 2.0}]], ids=["all there", "one gone"])
+def test_members_of_a_ring_learn_what_is_proved_of_draws_that_all_share(absences):
+    """Of n nodes with r = 4, ((I + r L)^-1)_ii = 1/n + (1 - 1/n) / (1 + r n); who vanishes leaves its draws behind."""
+    changes = {"name": "allreduce", "pair_noise": 2.0, "updates_per_node": 4}
+    prepared = prepare(spec_of(changes, faults={"absences": absences}))
+    system = linear_system(prepared, plan_run(prepared))
+    left = {n: 1 / (1 / n + (1 - 1 / n) / (1 + 4 * n)) for n in (1, 4, 5)}
+    for observer, others in (("", 5), ("+node:node-3", 4), ("+coalition:node-0,node-1,node-2,node-3", 1)):
+        for party, mu in system.against(f"everyone{observer}").items():
+            proved = (4 * left[5] / left[others]) ** 0.5
+            assert mu.most <= proved * (1 + 1e-6)
+            assert absences or party in observer or mu.most == pytest.approx(proved, rel=1e-6)
+
+
 @pytest.mark.parametrize("absences", [[], [{"node": 2, "start": 3.0}]], ids=["all there", "one gone"])
 def test_draws_that_are_shared_over_blocks_of_time_agree_with_brute_force_to_1e_6(absences):
     """Of gossip, whose nodes share draws at different times, from pseudo-inverses of all messages at once."""

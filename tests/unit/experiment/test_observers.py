@@ -2,11 +2,12 @@
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reference.observers_slow import mu
+from tests.reference.observers_slow import mu, mu_of_stretches
 from tests.reference.observers_slow import rows as rows_of
 
 import gossamer as gs
@@ -155,6 +156,90 @@ def test_coefficients_make_the_messages_of_the_run_itself(name):
         assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"faults": {"absences": [{"node": 2, "start": 2.0}]}}],
+    ids=["all there", "one gone"],
+)
+def test_chunks_of_a_ring_are_what_the_run_sends_and_agree_with_brute_force(changes):
+    """Also where a node falls silent, and the others cut their vectors into fewer chunks."""
+    nodes = {"name": "allreduce", "nodes": 4, "batch_size": 10, "updates_per_node": 3, "timeout": 2.0}
+    spec = gs.Experiment(dataset={"name": "digits"}, algorithm=nodes, privacy={"noise_multiplier": 1.0}, **changes)
+    prepared = prepare(spec)
+    plan = plan_run(prepared)
+    system, steps = linear_system(prepared, plan), []
+    Run(prepared, plan, sources_of(prepared, plan), listeners=Listeners(watch=steps.append), simulated=True).go()
+    events = [step.event for step in steps]
+    released = np.array([one.released.values for one in events if isinstance(one, Completed)], np.float64)
+    scale = plan.mechanisms["node-0"].normal.standard_deviation / 10
+    parts = (vector for one in events if isinstance(one, Received) for vector in vectors_in(one.message))
+    chunks = [part for part in parts if part.values.dtype.kind == "f"]
+    assert len(chunks) == len(system.seen) > 40
+    assert len(system.blocks) >= 2
+    first, rows = prepared.initial.values, rows_of(system, [(one.block, one.row) for one in system.seen])
+    for chunk, one, row in zip(chunks, system.seen, rows, strict=True):
+        start, end = one.entries
+        left = chunk.values - (row / scale @ released)[start:end]
+        times = np.round(left @ first[start:end] / max(first[start:end] @ first[start:end], 1e-30))
+        assert np.allclose(left, times * first[start:end], rtol=0, atol=1e-4 * np.abs(released).max())
+    owners = [draw.owner for draw in system.draws]
+    cuts = sorted({cut for one in system.seen for cut in one.entries})
+    assert len(cuts) > (5 if changes else 4)
+    for observer, members in (("node:node-0", {"node-0"}), ("coalition:node-0,node-1", {"node-0", "node-1"})):
+        each = []
+        for stretch in pairwise(cuts):
+            known = rows_of(system, system.seen_by(observer, stretch))
+            known[:, [owner in members for owner in owners]] = 0.0
+            each.append(known)
+        found = system.against(observer)
+        for party in {*prepared.names} - members:
+            own = [number for number, owner in enumerate(owners) if owner == party]
+            lengths = np.array([system.draws[number].moved for number in own])
+            expected = mu_of_stretches(each, own, lengths, iter([range(len(own))]))
+            assert found[party].most == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5, 6])
+def test_a_member_of_a_ring_learns_of_others_by_the_links_between(nodes, capsys, tmp_path):
+    """By hand: sqrt(T / k) of a node k links away, and sqrt(T) against everyone.
+
+    A member is sent, of each chunk, the sum of those of the j nodes before it, for another j from 0 to n - 2, and later
+    the sum of all. So it knows that of j and that of the n - 1 - j others. Of those in which a node is, the least has
+    as many as there are links between, one way or the other, in each round, and the same chunk has it in each.
+    """
+    ring = {"name": "allreduce", "nodes": nodes, "batch_size": 10, "updates_per_node": 4}
+    spec = {**RING, "algorithm": ring}
+    pairs = accounted(capsys, tmp_path, spec, "--observer", "everyone", "--observer", "node:node-0")
+    for node in range(1, nodes):
+        assert pairs["everyone", f"node-{node}"]["mu"] == pytest.approx(2.0)
+        expected = (4 / min(node, nodes - node)) ** 0.5
+        assert pairs["node:node-0", f"node-{node}"]["mu"] == pytest.approx(expected)
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("silent", range(5))
+def test_a_ring_tells_who_knows_more_no_less(silent):
+    """Also where one falls silent half way: of links, nodes, coalitions, everyone, and models that are shown."""
+    nodes = {"name": "allreduce", "nodes": 5, "batch_size": 10, "updates_per_node": 3, "timeout": 2.0}
+    gone = {"absences": [{"node": silent, "start": 2.0}]}
+    prepared = prepare(gs.Experiment(dataset="digits", algorithm=nodes, privacy={"noise_multiplier": 1.0}, faults=gone))
+    system = linear_system(prepared, plan_run(prepared))
+    chains = (
+        (
+            "node:node-0",
+            "coalition:node-0,node-1",
+            "coalition:node-0,node-1+link:node-2,node-3",
+            "everyone+node:node-0",
+        ),
+        ("link:node-2,node-3", "everyone", "everyone+final"),
+        ("final", "final+node:node-1", "everyone+final+node:node-1"),
+    )
+    for chain in chains:
+        found = [system.against(observer) for observer in chain]
+        for party in ("node-2", "node-3", "node-4"):
+            assert all(less[party].least <= more[party].most * (1 + 1e-9) for less, more in pairwise(found))
+
+
 ROUNDS = {
     "dataset": "digits",
     "algorithm": {"name": "increasing", "nodes": 4},
@@ -242,10 +327,6 @@ def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
             {**dict.fromkeys(("topology", "batch_size", "updates_per_node")), "name": "increasing"}
             | {"round_update": "sequential"},
             "gradients of a fixed clip have Gaussian noise, found Round of node-",
-        ),
-        (
-            {"name": "allreduce", "topology": None},
-            "expected whole vectors, found a part of one",
         ),
     ],
 )

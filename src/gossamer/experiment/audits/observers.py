@@ -101,9 +101,10 @@ def linear_system(
             for vector in vectors_in(event.message):
                 if isinstance(vector, Public) and not isinstance(vector.values, Combination):
                     continue  # what follows from no data
-                seen.append(Seen(event.sender, step.node, _row(vector), isinstance(vector, Confined), len(book.blocks)))
+                row, inside = _row(vector), isinstance(vector, Confined)
+                seen.append(Seen(event.sender, step.node, row, inside, len(book.blocks), vector.values.entries))
         elif started and isinstance(event, Completed):
-            seen.append(Seen(step.node, step.node, _row(event.released), inside=True))
+            seen.append(Seen(step.node, step.node, _row(event.released), inside=True, entries=(0, size)))
 
     if traces is not None:
         _replay(nodes, sides, traces, watch)
@@ -315,6 +316,8 @@ class View:
         if "final" in self.observer.split("+"):
             raise SpecError(f"audits are of observers of messages, found {self.observer}; leave out final")
         self.system = linear_system(self.prepared, self.plan, started=True)
+        if any(one.entries != (0, self.prepared.initial.size) for one in self.system.seen):
+            raise SpecError("audits by an observer are of whole vectors, found parts of some; leave it out")
         self.members = members_of(self.observer, self.system.final)
         if not self.system.seen_by(self.observer) or self.members.issuperset(self.prepared.names):
             raise SpecError(

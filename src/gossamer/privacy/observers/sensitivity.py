@@ -173,7 +173,7 @@ def span(
 
 
 def mu_of(part: FloatArray, lengths: FloatArray, participation: Participation, loose: float) -> Mu:
-    """Return bounds of the mu of a party whose draws have ``part`` [draws, draws] of P, and ``lengths`` [draws].
+    """Return bounds of the mu of a party whose draws have ``part`` [stretches, draws, draws] of P, ``lengths`` [draws].
 
     A message of which as little as `_CLEAR` is new has its rounding enlarged by as much in its direction, so rounding
     moves what an observer sees of a change by up to a ten-billionth of its length, however little that is.
@@ -187,30 +187,31 @@ def mu(gram: FloatArray, participation: Participation, loose: float) -> Mu:
 
     Parameters
     ----------
-    gram : ndarray [draws, draws]
-        P_S, with c_t c_s in it; positive semidefinite, in the order of time.
+    gram : ndarray [stretches, draws, draws]
+        P_S of each stretch of entries, with c_t c_s in it; positive semidefinite, in the order of time.
     participation : Participation
         Draws that one change may be in.
     loose : float
         Share of mu^2 that a bound without a search may be too large by.
     """
-    rows = np.abs(gram)
+    rows, count = np.abs(gram).max(axis=0), gram.shape[1]
     if participation == EVERY:
-        whole = float(rows.sum())
-        signs = np.sign(gram.sum(axis=1) + 1e-300)
-        if whole - (least := float(signs @ gram @ signs)) <= loose * whole:  # as where no entry is negative
-            return _bounds(least, whole, len(gram))
+        whole = float(np.abs(gram).sum(axis=2).max(axis=0).sum())
+        signs = np.sign(gram.sum(axis=2, keepdims=True) + 1e-300)
+        least = float((signs * (gram @ signs)).sum(axis=(1, 2)).max(initial=0.0))
+        if whole - least <= loose * whole:  # as where no entry is negative
+            return _bounds(least, whole, count)
         least, prices = _relaxed(gram, loose)
-        return _bounds(least, min(whole, float(prices.sum())), len(gram))
-    if (sets := _sets(len(gram), participation)) is not None:
-        each = [_relaxed(gram[np.ix_(one, one)], loose) for one in sets]
-        return _bounds(max(least for least, _ in each), max(float(prices.sum()) for _, prices in each), len(gram))
+        return _bounds(least, min(whole, float(prices.sum())), count)
+    if (sets := _sets(count, participation)) is not None:
+        each = [_relaxed(gram[:, one][:, :, one], loose) for one in sets]
+        return _bounds(max(least for least, _ in each), max(float(prices.sum()) for _, prices in each), count)
     prices = _relaxed(gram, loose)[1]
     most, places = _chosen(prices[None], participation)
     pairs, _ = _chosen(rows, participation)
     other, others = _chosen(pairs[None], participation)
-    found = [_relaxed(gram[np.ix_(which[0], which[0])], loose)[0] for which in (places, others)]
-    return _bounds(max(found), min(float(most[0]), float(other[0])), len(gram))
+    found = [_relaxed(gram[:, of[0]][:, :, of[0]], loose)[0] for of in (places, others)]
+    return _bounds(max(found), min(float(most[0]), float(other[0])), count)
 
 
 def _sets(count: int, participation: Participation) -> list[list[int]] | None:
@@ -232,25 +233,31 @@ def _bounds(least: float, most: float, count: int) -> Mu:
 def _relaxed(gram: FloatArray, loose: float) -> tuple[float, FloatArray]:
     """Return the value of a D, and prices lambda_t c_t^2 [draws] whose sum bounds that of any.
 
-    The rows of D are turned to where (P - s) D has them, again and again, s the least eigenvalue of P. That gains each
-    time, as <P - s, D D'> is convex in D. That prices are feasible shows in a Cholesky factor of diag(prices) - P.
+    Each stretch of entries has its part of D. The rows are turned to where (P - s Q) D has them, again and again, Q the
+    diagonal of P and s the least eigenvalue of P with ones there, Q^-1/2 P Q^-1/2. That gains each time, as
+    <P - s Q, D D'> is convex in D. That prices are feasible shows in a Cholesky factor of diag(prices) - P.
     """
-    count = len(gram)
+    count = gram.shape[1]
     rank = math.isqrt(2 * count) + 1  # enough for the best of all [1, Barvinok and Pataki]
-    changes = np.full((count, rank), 1e-2) * np.cos(np.arange(count * rank).reshape(count, rank) ** 1.5)
-    changes[:, 0] += 1.0
-    changes /= np.linalg.norm(changes, axis=1)[:, None]
+    start = np.full((count, rank), 1e-2) * np.cos(np.arange(count * rank).reshape(count, rank) ** 1.5)
+    start[:, 0] += 1.0
+    changes = np.stack([start] * len(gram)) / (_lengths(start[None]) * len(gram) ** 0.5)[:, None]
     rounded = count * ROUNDING * float(np.abs(gram).max(initial=0.0))
     cheapest = np.full(count, math.inf)
-    shift = max(float(np.linalg.eigvalsh(gram)[0]), 0.0)
-    turning = gram - shift * np.eye(count)
+    own = np.diagonal(gram, axis1=1, axis2=2)
+    there = own > rounded  # others, as those that nobody is sent, would leave s at 0
+    each = np.sqrt(np.where(there, own, math.inf))
+    alike = gram / (each[:, None] * each[:, :, None])
+    alike[:, range(count), range(count)] = 1.0
+    shift = max(float(np.linalg.eigvalsh(alike).min()), 0.0)
+    turning = gram - shift * np.where(there, own, 0.0)[:, None] * np.eye(count)
     for _ in range(_LOOKS):
         for _ in range(_ROUNDS):
             moved = turning @ changes
-            pulls = np.linalg.norm(moved, axis=1)[:, None]
+            pulls = _lengths(moved)[:, None]
             changes = np.divide(moved, pulls, out=changes, where=pulls > 0)
         moved = gram @ changes
-        prices = np.linalg.norm(moved, axis=1)
+        prices = _lengths(moved)
         least = float((moved * changes).sum())
         # A factor is exact of a matrix that is off by at most (n + 1) eps times the trace [2].
         spare = rounded + 2.0 * count * float(np.finfo(np.float64).eps) * (float(prices.sum()) + loose * least)
@@ -263,9 +270,14 @@ def _relaxed(gram: FloatArray, loose: float) -> tuple[float, FloatArray]:
         if raised.sum() - least <= loose * least:
             break
     else:
-        lacking = -float(np.linalg.eigvalsh(np.diag(prices) - gram)[0])
+        lacking = -float(np.linalg.eigvalsh(np.diag(prices) - gram).min())
         cheapest = min(cheapest, prices + max(lacking + spare, 0.0), key=np.sum)
     return least, cheapest
+
+
+def _lengths(changes: FloatArray) -> FloatArray:
+    """Lengths of rows that are in stretches, [stretches, draws, any]."""
+    return np.asarray(np.sqrt(np.einsum("ptr,ptr->t", changes, changes)))
 
 
 def _chosen(values: FloatArray, participation: Participation) -> tuple[FloatArray, list[list[int]]]:

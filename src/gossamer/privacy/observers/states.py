@@ -147,12 +147,15 @@ def _steps(
     for block, matrix in zip(blocks, seen, strict=True):
         old = unknown.shape[1]
         noise = (~own[block.first : block.first + block.draws]).astype(np.float64)
-        parts, total = _beside(unknown, noise), _beside(whole, noise)
-        summands = np.sqrt(np.maximum(np.diag(total), 0.0))  # rounding is of these, and others may be far longer
-        basis, clear = span([*(matrix @ parts)], old + block.draws, abs(matrix) @ summands, len(own))
+        # Rounding is of these, and others may be far longer.
+        summands = np.append(np.sqrt(np.maximum(np.diag(whole), 0.0)), noise)
+        told = _written(matrix, unknown, noise)
+        basis, clear = span([*told], old + block.draws, abs(matrix) @ summands, len(own))
         if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
             return [], False
-        ends, sizes = block.ends @ parts, (abs(block.ends) @ summands)[:, None]
+        ends, sizes = _written(block.ends, unknown, noise), (abs(block.ends) @ summands)[:, None]
+        before, since = block.ends[:, : block.base], block.ends[:, block.base :]
+        whole = before @ (before @ whole).T + since @ ends[:, old:].T
         for _ in range(2):
             ends -= (ends @ basis) @ basis.T
         scaled = np.divide(ends, sizes, out=np.zeros_like(ends), where=sizes > 0)
@@ -161,7 +164,7 @@ def _steps(
         across = across[:, : np.count_nonzero(new > ROUNDING / 10)]
         if new[: across.shape[1]].min(initial=1.0) < _APART:
             across, _ = qr(across - basis @ (basis.T @ across), mode="economic", check_finite=False)
-        unknown, whole = ends @ across, block.ends @ (block.ends @ total).T
+        unknown = ends @ across
         spans.append((basis, across, old))
     steps, later = [], np.zeros((0, 0))
     for basis, across, old in reversed(spans):
@@ -171,10 +174,7 @@ def _steps(
     return steps[::-1], True
 
 
-def _beside(matrix: FloatArray, noise: FloatArray) -> FloatArray:
-    """Return ``matrix`` and draws with ``noise`` beside it, each in a block of its own."""
-    rows, columns = matrix.shape
-    found = np.zeros((rows + len(noise), columns + len(noise)))
-    found[:rows, :columns] = matrix
-    np.fill_diagonal(found[rows:, columns:], noise)
-    return found
+def _written(matrix: csr_array, unknown: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return the vectors of a block in what was unknown before it, and its draws."""
+    base = len(unknown)
+    return np.hstack([matrix[:, :base] @ unknown, matrix[:, base:].toarray() * noise])

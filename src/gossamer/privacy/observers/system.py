@@ -19,6 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 from weakref import ref
 
@@ -28,7 +30,7 @@ from scipy.sparse import csr_array
 
 from gossamer.arrays import FloatArray
 from gossamer.errors import SpecError
-from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation, mu_of, shifts
+from gossamer.privacy.observers.sensitivity import EVERY, ROUNDING, Draw, Mu, Participation, mu_of, shifts
 from gossamer.privacy.observers.states import Block, grams
 from gossamer.vectors import Blank, Vector
 
@@ -45,29 +47,44 @@ class NotLinear(SpecError):
 class Combination(Blank):
     """A vector of which only its coefficients are known: zeros after the last of ``row``, which is of a ``book``.
 
-    It is a sum of sums of ..., ``sums`` deep, of vectors of which one is a draw.
+    It is a sum of sums of ..., ``sums`` deep, of vectors of which one is a draw, and has their entries from ``first``.
     """
 
-    __slots__ = ("__weakref__", "book", "row", "sums")
+    __slots__ = ("__weakref__", "book", "first", "row", "sums")
 
     def __init__(
-        self, size: int, dtype: npt.DTypeLike, row: FloatArray, book: Book | None = None, sums: int = 0
+        self, size: int, dtype: npt.DTypeLike, row: FloatArray, book: Book | None = None, sums: int = 0, first: int = 0
     ) -> None:
         super().__init__(size, dtype)
-        self.row, self.book, self.sums = row, book, sums
+        self.row, self.book, self.sums, self.first = row, book, sums, first
         if book is not None:
             book.there.append(ref(self))
 
     def astype(self, dtype: npt.DTypeLike) -> Combination:
-        return Combination(self.size, dtype, self.row, self.book, self.sums)
+        return Combination(self.size, dtype, self.row, self.book, self.sums, self.first)
+
+    @property
+    def entries(self) -> tuple[int, int]:
+        """First entry of whole vectors that it has, and the one after the last."""
+        return self.first, self.first + self.size
 
     def __getitem__(self, index: slice) -> Combination:
-        if index != slice(None) and len(range(*index.indices(self.size))) != self.size:
-            raise NotLinear("expected whole vectors, found a part of one")
-        return self
+        entries = range(self.size)[index]
+        if entries.step != 1:
+            raise NotLinear("expected vectors and stretches of them, found some entries of one")
+        return Combination(len(entries), self.dtype, self.row, self.book, self.sums, self.first + entries.start)
+
+    def joined(self, parts: Sequence[Any]) -> Combination:
+        """Return the vector that ``parts`` are stretches of."""
+        apart = any(one.entries[1] != other.first for one, other in pairwise(parts))
+        if apart or (self.book is not None and not self.book.alike([one.row for one in parts])):
+            raise NotLinear("expected stretches of one vector, found those of several")
+        return Combination(
+            sum(one.size for one in parts), self.dtype, self.row, self.book, max(one.sums for one in parts), self.first
+        )
 
     def _plus(self, other: Any, sign: float) -> Combination:
-        if not isinstance(other, Combination) or other.size != self.size:
+        if not isinstance(other, Combination) or other.entries != self.entries:
             raise NotLinear(f"expected vectors of one system, found a {type(other).__name__}")
         for one in (self, other):
             if one.book is not None and not one.sums:
@@ -81,7 +98,7 @@ class Combination(Blank):
             total = theirs.copy() if sign > 0 else -theirs
             total[: len(mine)] += mine
         dtype, sums = np.result_type(self.dtype, other.dtype), min(self.sums, other.sums) + 1
-        return Combination(self.size, dtype, total, self.book or other.book, sums)
+        return Combination(self.size, dtype, total, self.book or other.book, sums, self.first)
 
     def __add__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, Vector) else self._plus(other, 1.0)
@@ -94,7 +111,7 @@ class Combination(Blank):
             return NotImplemented
         if isinstance(factor, Blank | np.ndarray):
             raise NotLinear("expected a vector times a number, found a product of two vectors")
-        return Combination(self.size, self.dtype, self.row * float(factor), self.book, self.sums)
+        return Combination(self.size, self.dtype, self.row * float(factor), self.book, self.sums, self.first)
 
     def __rmul__(self, factor: Any) -> Any:
         return self * factor
@@ -145,6 +162,19 @@ class Book:
                 f"expected steps of one order, found one {size / self.largest:.1e} times as long as another, which "
                 "rounding hides; let learning rates fall less"
             )
+
+    def alike(self, rows: Sequence[FloatArray]) -> bool:
+        """Whether ``rows`` are of one vector but for rounding, in whatever vectors of earlier times it is written."""
+        long = max(map(len, rows))
+        left = np.array([np.append(row, np.zeros(long - len(row))) for row in rows])
+        left[1:] -= left[0]
+        for ends in (*(block.ends for block in reversed(self.blocks)), csr_array((0, 0))):
+            rounded = ROUNDING * left.shape[1] * np.abs(left[0]).max(initial=0.0)
+            off = np.abs(left[1:]).max(axis=0, initial=0.0) > rounded
+            if not off.any() or off[ends.shape[0] :].any():
+                break
+            left = left[:, : ends.shape[0]] @ ends[: left.shape[1]]
+        return not off.any()
 
     def drawn(self, size: int, dtype: npt.DTypeLike, scale: float, draw: Draw) -> Combination:
         """Return ``scale`` times a new draw."""
@@ -197,6 +227,8 @@ class Seen:
         Whether it stays inside a unit of nodes that trust each other with raw data.
     block : int
         Number of the block.
+    entries : tuple of int
+        First entry of models that it has, and the one after the last.
     """
 
     sender: str
@@ -204,6 +236,7 @@ class Seen:
     row: FloatArray
     inside: bool = False
     block: int = 0
+    entries: tuple[int, int] = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -252,21 +285,39 @@ class LinearSystem:
         names = members_of(observer, self.final)
         all_new = "final" in observer.split("+") and self.sums > _FEW_SUMS
         own = np.array([draw.owner in names or draw.also in names for draw in self.draws], bool)
-        found = self.seen_by(observer)
         places: dict[str, list[int]] = {}
         for number, draw in enumerate(self.draws):
             if draw.moved:
                 places.setdefault(draw.owner, []).append(number)
         lengths = {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
+        views = [self.seen_by(observer, entries) for entries in pairwise(self._cuts or (0, 1))]
+        views = list({tuple((at, id(row)) for at, row in found): found for found in views}.values())
         if all(draw.noisy for draw in self.draws):
-            parts = self.parts(found, own, places, all_new)
+            each = [self.parts(found, own, places, all_new) for found in views]
         else:
             assert not self.blocks, "where noise and gradients are apart, there is one block"
+            [found] = views  # of whole vectors
             rows = [np.where(own[: len(row)], 0.0, row) for _, row in found]
             moves, escapes = shifts(rows, self.draws)
-            parts = {owner: moves[of] @ moves[of].T for owner, of in places.items() if not escapes[of].any()}
-        known = {owner: mu_of(part, lengths[owner], participation, loose) for owner, part in parts.items()}
+            each = [{owner: moves[of] @ moves[of].T for owner, of in places.items() if not escapes[of].any()}]
+        known = {
+            owner: mu_of(np.stack([parts[owner] for parts in each]), lengths[owner], participation, loose)
+            for owner in each[0]
+        }
         return {owner: known.get(owner, Mu(math.inf, math.inf)) for owner in places}
+
+    @cached_property
+    def _heard(self) -> dict[str, list[Seen]]:
+        """Messages to each node."""
+        found: dict[str, list[Seen]] = {}
+        for one in self.seen:
+            found.setdefault(one.receiver, []).append(one)
+        return found
+
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """Entries at which a vector begins or ends."""
+        return sorted({cut for one in self.seen for cut in one.entries})
 
     def parts(
         self,
@@ -286,19 +337,23 @@ class LinearSystem:
         matrices = [_stacked(rows, one) for rows, one in zip(seen, blocks, strict=True)]
         return grams(blocks, matrices, own, places, all_new)
 
-    def seen_by(self, observer: str) -> list[tuple[int, FloatArray]]:
-        """List what an observer has in the order of time, each vector once, with its block."""
+    def seen_by(self, observer: str, entries: tuple[int, int] | None = None) -> list[tuple[int, FloatArray]]:
+        """List what an observer has of all ``entries`` in the order of time, each vector once, with its block."""
+        first, last = entries or (math.inf, -math.inf)
         found: list[tuple[int, FloatArray]] = []
-        for part in observer.split("+"):
-            kind, of = _read(part)
+        for kind, of in map(_read, observer.split("+")):
             if kind == "final":
                 found += [(len(self.blocks), row) for row in self.final.values()]
-            elif kind == "everyone":
-                found += [(one.block, one.row) for one in self.seen if not one.inside]
-            elif kind == "link":
-                found += [(one.block, one.row) for one in self.seen if {one.sender, one.receiver} == of]
-            else:
-                found += [(one.block, one.row) for one in self.seen if one.receiver in of]
+                continue
+            heard = self.seen if kind == "everyone" else [one for name in of for one in self._heard.get(name, ())]
+            found += [
+                (one.block, one.row)
+                for one in heard
+                if one.entries[0] <= first
+                and last <= one.entries[1]
+                and (kind != "everyone" or not one.inside)
+                and (kind != "link" or {one.sender, one.receiver} == of)
+            ]
         once = {(at, id(row)): (at, row) for at, row in found}
         return sorted(once.values(), key=lambda one: one[0])
 

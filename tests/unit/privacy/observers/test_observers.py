@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.reference.observers_slow import Exchanges, allowed, exchanges, mu
+from tests.reference.observers_slow import Exchanges, allowed, exchanges, mu, mu_of_stretches
 from tests.reference.observers_slow import rows as rows_of
 
 from gossamer.errors import SpecError
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Participation
+from gossamer.privacy.observers.sensitivity import mu as mu_bounds
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of
 from gossamer.vectors import Released, divide_by_roots, square
 
@@ -53,6 +54,56 @@ def test_brute_force_agrees_to_1e_6(seed):
         assert bounds.most == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.some(6)
+@pytest.mark.parametrize("seed", range(60))
+def test_brute_force_agrees_to_1e_6_where_messages_are_stretches_of_vectors(seed):
+    """A change may be spread over entries 0 and 1, 2 to 4 and 5, of each of which the observer has something else."""
+    generator = np.random.default_rng(seed)
+    run, lengths = exchanges(generator, nodes=3, draws=7), generator.uniform(0.2, 3.0, 7)
+    entries = [((0, 2), (2, 5), (0, 5), (2, 6))[one] for one in generator.integers(4, size=len(run.messages))]
+    whole = system_of(run, lengths)
+    seen = [replace(one, entries=of) for one, of in zip(whole.seen, entries, strict=True)]
+    pattern = PATTERNS[seed % len(PATTERNS)]
+    found = replace(whole, seen=seen).against("node:node-0", pattern)
+    known = np.isin(run.owners, [0])
+    each = [
+        np.array([np.where(known, 0.0, one.row) for one in seen if one.receiver == name(0) and one.entries in of])
+        for of in ({(0, 2), (0, 5)}, {(2, 5), (0, 5), (2, 6)}, {(2, 6)})
+    ]
+    for owner in {*run.owners} - {0}:
+        own = np.flatnonzero(np.array(run.owners) == owner).tolist()
+        sets = allowed(len(own), pattern.most, pattern.apart)
+        expected = mu_of_stretches([rows.reshape(-1, 7) for rows in each], own, lengths[own], sets)
+        assert found[name(owner)].most == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_what_nobody_is_sent_holds_up_no_search():
+    """A neighbour's draws, of which each hides a little of those around it, and the last one, which is not sent."""
+    apart = np.abs(np.subtract.outer(np.arange(31), np.arange(31)))
+    gram = 0.97 * np.eye(31) - 0.005 * 0.7**apart * (apart > 0)
+    gram[30] = gram[:, 30] = 0.0
+    bounds = mu_bounds(gram[None], EVERY, 1e-6)
+    assert bounds.most**2 - bounds.least**2 <= 1e-6 * bounds.least**2 * (1 + 1e-9)
+    assert bounds.most == pytest.approx(mu_bounds(gram[None, :30, :30], EVERY, 1e-6).most, rel=1e-6)
+
+
+def test_stretches_are_joined_to_the_vector_they_were_cut_from():
+    """Also where they are written in vectors of different times, as a sum that is finished piece by piece."""
+    book = Book(2)
+    one, two = (book.drawn(6, np.float64, scale, Draw(name(0), 1.0)) for scale in (1.0, 2.0))
+    early = (one[:2] + two[:2]) * 0.5
+    third = book.drawn(6, np.float64, 1.0, Draw(name(1), 1.0))
+    late = (one[2:] + two[2:]) * 0.5
+    assert len(book.blocks) == 1
+    assert early.row.tolist() != late.row.tolist()
+    assert early.joined([early, late]).entries == (0, 6)
+    for parts in ([early, third[2:]], [early, two[2:]], [late, early], [early, late[1:]]):
+        with pytest.raises(NotLinear, match="stretches of one vector"):
+            parts[0].joined(parts)
+    with pytest.raises(NotLinear, match="one system"):
+        early + late[:2]
+
+
 @pytest.fixture
 def system():
     generator = np.random.default_rng(3)
@@ -67,6 +118,13 @@ def test_more_knowledge_never_lowers_what_is_learnt(system):
         assert one[owner].least <= two[owner].most
         assert link[owner].least <= min(more[owner].most, everyone[owner].most)
         assert everyone[owner].least <= all_of_it[owner].most
+
+
+def test_what_a_node_keeps_to_itself_is_on_no_link(system):
+    """As releases are, in the systems of audits."""
+    kept = [*system.seen, Seen("node-0", "node-0", np.ones(40), inside=True)]
+    assert len(replace(system, seen=kept).seen_by("link:node-0,node-1")) == len(system.seen_by("link:node-0,node-1"))
+    assert len(replace(system, seen=kept).seen_by("node:node-0")) == len(system.seen_by("node:node-0")) + 1
 
 
 def test_everyone_learns_no_more_than_plain_composition(system):
@@ -113,7 +171,7 @@ def test_a_combination_is_linear_or_refused():
     two = Released(Combination(3, np.float32, np.array([0.5, 0.0, 4.0])))
     assert (one * 2.0 - two).values.row.tolist() == [1.5, 4.0, -4.0]
     assert (two - one / 2.0).values.row.tolist() == [0.0, -1.0, 4.0]
-    for wrong in (lambda: square(one), lambda: divide_by_roots(one, two, 1.0), lambda: one[1:]):
+    for wrong in (lambda: square(one), lambda: divide_by_roots(one, two, 1.0), lambda: one[::2]):
         with pytest.raises(NotLinear):
             wrong()
     with pytest.raises(NotLinear, match="one system"):
