@@ -135,16 +135,28 @@ def test_no_observer_learns_more_than_is_planned(algorithm):
 
 @pytest.mark.parametrize("absences", [[], [{"node": 2, "start": 2.0}]], ids=["all there", "one gone"])
 def test_members_of_a_ring_learn_what_is_proved_of_draws_that_all_share(absences):
-    """Of n nodes with r = 4, ((I + r L)^-1)_ii = 1/n + (1 - 1/n) / (1 + r n); who vanishes leaves its draws behind."""
-    changes = {"name": "allreduce", "pair_noise": 2.0, "updates_per_node": 4}
-    prepared = prepare(spec_of(changes, faults={"absences": absences}))
+    """Of n nodes a I + q L has 1/v = (1/n) / a + (1 - 1/n) / (a + n q): here a = 1 and q = r = 4.
+
+    When one of five is gone, H = 1 / (1 + 4 r), so the others share r + r^2 H, and have r H more of their own.
+    """
+    prepared = prepare(
+        spec_of({"name": "allreduce", "pair_noise": 2.0, "updates_per_node": 4}, faults={"absences": absences})
+    )
     system = linear_system(prepared, plan_run(prepared))
-    left = {n: 1 / (1 / n + (1 - 1 / n) / (1 + 4 * n)) for n in (1, 4, 5)}
-    for observer, others in (("", 5), ("+node:node-3", 4), ("+coalition:node-0,node-1,node-2,node-3", 1)):
-        for party, mu in system.against(f"everyone{observer}").items():
-            proved = (4 * left[5] / left[others]) ** 0.5
-            assert mu.most <= proved * (1 + 1e-6)
-            assert absences or party in observer or mu.most == pytest.approx(proved, rel=1e-6)
+
+    def left(n: int, own: float = 1.0, shared: float = 4.0) -> float:
+        return 1 / (1 / n / own + (1 - 1 / n) / (own + n * shared))
+
+    later = left(3, 1 + 4 / 17, 4 + 16 / 17) if absences else left(4)
+    for observer, first, others in (("", left(5), left(5)), ("+node:node-3", left(4), later)):
+        found = system.against(f"everyone{observer}")
+        for party in {"node-0", "node-1", "node-4"}:
+            proved = left(5) * (1 / first + 3 / others)
+            if not absences or observer:
+                assert found[party].most == pytest.approx(proved**0.5, rel=1e-6)
+            assert found[party].most <= proved**0.5 * (1 + 1e-6)
+    known = system.against("everyone+coalition:node-0,node-1,node-2,node-3")
+    assert known["node-4"].most == pytest.approx((4 * left(5)) ** 0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize("absences", [[], [{"node": 2, "start": 3.0}]], ids=["all there", "one gone"])
