@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,28 +93,30 @@ def of_pairs(study: str, variant: Variant, folder: Path | None, first: FirstUpda
     """Run with noise at one epsilon against whoever knows no shared draw, or against any one other node, too."""
     content = {**variant.content, "privacy": dict(variant.content["privacy"])}
     if variant.place["noise"] == "pairwise, one node":
-        law, split = noise_of(variant)
+        law, splits = noise_of(variant)
         content["privacy"] |= {
             "delta": content.pop("budget")["delta"],
-            "noise_multiplier": float(f"{law.noise_multiplier / least(split) * (1 + 1e-6):.8g}"),
+            "noise_multiplier": float(f"{law.noise_multiplier / least(splits) * (1 + 1e-6):.8g}"),
         }
-        content["algorithm"] = {**content["algorithm"], "pair_noise": split.ratio**0.5}
+        content["algorithm"] = {**content["algorithm"], "pair_noise": splits[0].ratio ** 0.5}
     plan = plan_run(prepare(parse_spec(content)))
     told = {who: (one.would_be or one).epsilon for who, one in plan.guarantees.items()}
     return {**PAPER.ordinary(study, Variant(variant.place, content), folder, first), "told": told}
 
 
-def noise_of(variant: Variant) -> tuple[PairedGaussian, Split]:
-    """Noise of the nodes of a run, and its split."""
+def noise_of(variant: Variant) -> tuple[PairedGaussian, list[Split]]:
+    """Noise of the nodes of a run, and its split: with nobody gone, and where some leave without them."""
     prepared = prepare(variant.experiment)
     law = next(iter(plan_run(prepared).mechanisms.values()))
     assert isinstance(law, PairedGaussian)
-    return law, Split(prepared.graph, (law.shared / law.own) ** 2)
+    split = Split(prepared.graph, (law.shared / law.own) ** 2)
+    away = {gone.node for gone in prepared.experiment.faults.absences}  # all leave at once, for good
+    return law, [split, *([replace(split, gone=frozenset(away))] if away else [])]
 
 
-def least(split: Split) -> float:
-    """Least share of the noise that is left for one other node."""
-    return min(map(split.left, range(split.graph.nodes)))
+def least(splits: Sequence[Split]) -> float:
+    """Least share of the noise that is left for one other node, whoever is gone."""
+    return min(split.left(known) for split in splits for known in range(split.graph.nodes))
 
 
 RUNNERS = {"accounting": by_distance, "utility": at_one_epsilon, "pairwise": of_pairs}
