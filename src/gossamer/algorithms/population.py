@@ -125,34 +125,22 @@ def hold(values, square):  # type: ignore[no-untyped-def]
         values[j] = values.dtype.type(0) if value != value else min(max(value, -most), most)
 
 
-@overload(vectors.moved)
-def _moved(model, start, end, share):  # type: ignore[no-untyped-def]
-    def of_arrays(model, start, end, share):  # type: ignore[no-untyped-def]
-        found = np.empty_like(model)
-        hold(found, vector_loops.shifted(model, start, end, share, found))
-        return found
+def _have_arrays(rule: Any, loop: Any) -> None:
+    """Let compiled functions call a rule of vectors, with arrays, by the loop that it has."""
 
-    return of_arrays
+    @overload(rule)
+    def of_arrays(*given):  # type: ignore[no-untyped-def]
+        def made(*given):  # type: ignore[no-untyped-def]
+            found = np.empty_like(given[0])
+            hold(found, loop(*given, found))
+            return found
 
-
-@overload(vectors.stepped)
-def _stepped(model, move, rate):  # type: ignore[no-untyped-def]
-    def of_arrays(model, move, rate):  # type: ignore[no-untyped-def]
-        found = np.empty_like(model)
-        hold(found, vector_loops.stepped(model, move, rate, found))
-        return found
-
-    return of_arrays
+        return made
 
 
-@overload(vectors.parted)
-def _parted(model, part, kept, given):  # type: ignore[no-untyped-def]
-    def of_arrays(model, part, kept, given):  # type: ignore[no-untyped-def]
-        found = np.empty_like(model)
-        hold(found, vector_loops.parted(model, part, kept, given, found))
-        return found
-
-    return of_arrays
+_have_arrays(vectors.moved, vector_loops.shifted)
+_have_arrays(vectors.stepped, vector_loops.stepped)
+_have_arrays(vectors.parted, vector_loops.parted)
 
 
 def as_it_stands(*rules: Any) -> None:

@@ -142,6 +142,14 @@ class ScaleConstants(Section):
             return low / 2 + high / 2, high / 2 - low / 2
         return (0.0, 1.0) if self.mean is None or self.deviation is None else (self.mean, self.deviation)
 
+    def applied(self, values: npt.NDArray[Any], *, clipped: bool = True) -> npt.NDArray[Any]:
+        """Return ``values`` less the shift and in the unit, of their own type; ``clipped`` to a range, if there is."""
+        number = values.dtype.type
+        if clipped and self.range is not None:
+            values = values.clip(*map(number, self.range))
+        shift, unit = map(number, self.shift_and_unit)
+        return np.asarray((values - shift) / unit)
+
 
 # A clip limits how far one example moves a model, so a target of 130 would take a private run hundreds of steps to
 # reach. So models learn it near -1 to 1 by public constants, and people see it in its own unit.
@@ -191,10 +199,7 @@ class TargetRange(ScaleConstants):
             If one is no finite number of float32 then.
         """
         values = np.asarray(targets, np.float64)
-        if clipped and self.range is not None:
-            low, high = self.range
-            values = values.clip(low, high)
-        found = self._scaled(values)
+        found = self._as_learnt(values, clipped=clipped)
         if not np.isfinite(found).all():
             raise DataError(
                 f"the target {values[~np.isfinite(found)][0]:g} is no finite number of float32 once it is scaled by "
@@ -202,10 +207,9 @@ class TargetRange(ScaleConstants):
             )
         return found
 
-    def _scaled(self, values: Floats) -> npt.NDArray[np.float32]:
-        shift, unit = self.shift_and_unit
+    def _as_learnt(self, values: Floats, *, clipped: bool = False) -> npt.NDArray[np.float32]:
         with np.errstate(over="ignore"):
-            found: npt.NDArray[np.float32] = ((values - shift) / unit).astype(np.float32)
+            found: npt.NDArray[np.float32] = self.applied(values, clipped=clipped).astype(np.float32)
         return found
 
     def own(self, targets: npt.NDArray[Any]) -> Floats:
@@ -217,7 +221,7 @@ class TargetRange(ScaleConstants):
         """Targets [n] in their own unit that are, once more scaled, just these: of all that round to them, one."""
         found = self.own(targets)
         for near in (found, np.nextafter(found, np.inf), np.nextafter(found, -np.inf)):
-            found = np.where(self._scaled(near) == targets, near, found)
+            found = np.where(self._as_learnt(near) == targets, near, found)
         return found
 
 

@@ -78,23 +78,15 @@ def _divided(features: Features, divisor: float) -> Features:
 
 def _by_constants(features: Features, constants: ScaleConstants) -> Features:
     """Features [n, ...] clipped and scaled by the same constants; refused if sparse ones would lose their zeros."""
-    shift, unit = constants.shift_and_unit
-
-    def scaled(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        with np.errstate(all="ignore"):
-            if constants.range is not None:
-                low, high = map(np.float32, constants.range)
-                values = values.clip(low, high)
-            return (values - np.float32(shift)) / np.float32(unit)
-
-    if not isinstance(features, sp.csr_array):
-        return scaled(features)
-    if shift != 0:
-        raise DataError(
-            "dataset.scale takes zeros of sparse features for other numbers; say divide_by, a range around 0 such as "
-            "[-1, 1], or layout: dense"
-        )
-    return with_entries(features, scaled(features.data))
+    with np.errstate(all="ignore"):
+        if not isinstance(features, sp.csr_array):
+            return constants.applied(features)
+        if constants.shift_and_unit[0] == 0:
+            return with_entries(features, constants.applied(features.data))
+    raise DataError(
+        "dataset.scale takes zeros of sparse features for other numbers; say divide_by, a range around 0 such as "
+        "[-1, 1], or layout: dense"
+    )
 
 
 def unit_norm(features: Features) -> Features:

@@ -127,15 +127,6 @@ def outside(values: Floats, column: Column) -> int:
     return int(((values < low) | (values > high)).sum())
 
 
-def scaled(values: Floats, column: Column) -> Floats:
-    """Values by the constants of their column."""
-    shift, unit = column.shift_and_unit
-    if column.range is not None:
-        low, high = column.range
-        values = values.clip(low, high)
-    return (values - shift) / unit
-
-
 def codes(cells: Cells, column: Column) -> IntArray:
     """Number of the category that each cell has, [n], or 1 and 0 for what says true and false.
 
@@ -592,7 +583,7 @@ class _RowReader:
     def _scaled(self, values: Floats, name: str, column: Column) -> npt.NDArray[np.float32]:
         if self.wanted.trained:
             self.counts[name] += outside(values, column)
-        found = as_float32(scaled(values, column) if self.wanted.scaled else values)
+        found = as_float32(column.applied(values) if self.wanted.scaled else values)
         if (wrong := ~np.isfinite(found)).any():
             row = int(wrong.argmax())
             raise CellError(row, f"expected a finite number that fits float32, found {values[row]}")

@@ -19,7 +19,7 @@ from gossamer.data.declaration import Declaration
 from gossamer.data.examples import Split
 from gossamer.errors import RunWarning, SpecError, TopologyError
 from gossamer.experiment.preparation.planning import plan_run
-from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, public_seed
+from gossamer.experiment.preparation.prepare import Prepared, assemble, nodes_of, public_seed, shards_of
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import parse_spec
 from gossamer.faults.checks import (
@@ -46,7 +46,6 @@ from gossamer.sides.ledger import Ledger, MemoryLedger
 from gossamer.sides.machine import Side
 from gossamer.sides.plan import SidePlan, Trust
 from gossamer.sides.pool import Machine, Pool, open_pool
-from gossamer.sides.samples import ShardRows
 
 # Small runs of a spec, which seeds of faults happen to: few nodes, few updates, four parameters, short waits.
 #
@@ -112,8 +111,8 @@ class SmallRun:
     def pool(self, home: Home, machine: Machine) -> Pool:
         """The data sides of all parties."""
         prepared = self.prepared
-        shards = {name: ShardRows(rows) for name, rows in zip(prepared.names, prepared.shards, strict=True)}
-        return open_pool(self.sides, shards, prepared.objective, prepared.dataset.train, home, machine)
+        train = prepared.dataset.train
+        return open_pool(self.sides, shards_of(prepared), prepared.objective, train, home, machine)
 
     @property
     def private(self) -> bool:

@@ -277,6 +277,13 @@ class Transport(ABC):
     @abstractmethod
     def _complaint(self) -> str: ...
 
+    def _establish(self) -> None:
+        """Note that there is a connection."""
+        if not self.connected:
+            self.counts["connected"] += 1
+            self.connected, self._said, self.anew = True, "", False
+            self._settled.set()
+
     def _not_yet(self, what: str) -> None:
         """Say why there is no connection yet: once, and not for every attempt."""
         if self._said != self._reason:

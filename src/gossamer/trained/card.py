@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -143,6 +143,11 @@ class LossCard(Section):
         return str(self.settings.get("name"))
 
 
+_OfScores = Literal["logistic", "softmax", "squared", "squared_error", "poisson", "hinge"]
+"""Losses of linear models."""
+_OfOthers = Literal["cross_entropy", "mse", "registered", "binary_cross_entropy", "foreign"]
+
+
 class ObjectiveCard(Section):
     """The function that the parameters are of.
 
@@ -171,19 +176,7 @@ class ObjectiveCard(Section):
 
     name: str | None = None
     module: str | None = None
-    loss: Literal[
-        "logistic",
-        "softmax",
-        "squared",
-        "squared_error",
-        "poisson",
-        "hinge",
-        "cross_entropy",
-        "mse",
-        "registered",
-        "binary_cross_entropy",
-        "foreign",
-    ]
+    loss: Literal[_OfScores, _OfOthers]
     registered: LossCard | None = None
     intercept: bool = True
     dtype: Literal["float32", "float64"] = "float32"
@@ -194,7 +187,7 @@ class ObjectiveCard(Section):
     @property
     def linear(self) -> bool:
         """Whether scores are ``W x + b``."""
-        return self.loss not in ("cross_entropy", "mse", "binary_cross_entropy", "registered", "foreign")
+        return self.loss in get_args(_OfScores)
 
     def _problems(self) -> Iterator[str]:
         if (self.loss == "registered") != (self.registered is not None):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from gossamer.algorithms.table import KIND as ALGORITHM
 from gossamer.algorithms.table import OWN, registered_as
-from gossamer.errors import RunWarning, SpecError, shortened
+from gossamer.errors import RunWarning, SpecError, failing_as, shortened
 from gossamer.experiment.specs.spec import Experiment, on_or_off, resolved
 from gossamer.files import read_text as text_of
 from gossamer.files import real_path
@@ -38,12 +38,8 @@ def read_spec(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         If the file cannot be read, is not YAML, or is not a spec; the message names file and key.
     """
     path = Path(path)
-    try:
+    with failing_as(SpecError, f"{path}: cannot read the spec: "), failing_as(SpecError, f"{path}, ", of=SpecError):
         content = load_yaml(text_of(path))
-    except OSError as error:
-        raise SpecError(f"{path}: cannot read the spec: {error.strerror}") from None
-    except SpecError as error:
-        raise SpecError(f"{path}, {error}") from None
     try:
         found = resolved(parse_spec(override(content or {}, settings)), real_path(path).parent)
         return found.model_copy(update={"dataset": found.dataset.complete()})

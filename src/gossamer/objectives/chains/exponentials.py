@@ -24,6 +24,9 @@ from gossamer.objectives.chains.kernels import U, in_order, total
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.1219444005469057e-4
 """ln 2 in two parts, of which the first has nine bits: its product with n is exact."""
+_TERMS = tuple(1 / math.factorial(n) for n in range(13, 1, -1))
+_SHORT = tuple(map(np.float32, _TERMS[-5:]))
+"""Coefficients of the Taylor polynomials behind the first, the highest first."""
 
 
 def _single(y: Any) -> tuple[Any, Any]:
@@ -33,11 +36,9 @@ def _single(y: Any) -> tuple[Any, Any]:
     t = x * np.float32(_LOG2E) + shift
     n = t - shift
     r = (x - n * np.float32(_LN2_HIGH)) - n * np.float32(_LN2_LOW)
-    p = r * np.float32(1 / 5040) + np.float32(1 / 720)
-    p = p * r + np.float32(1 / 120)
-    p = p * r + np.float32(1 / 24)
-    p = p * r + np.float32(1 / 6)
-    p = p * r + np.float32(1 / 2)
+    p = np.float32(1 / 5040)
+    for term in _SHORT:
+        p = p * r + term
     bits = np.uint32((np.float32(t).view(np.uint32) << np.uint32(23)) + np.uint32(127 << 23))
     return p * (r * r) + r, np.float32(0) if y < least else bits.view(np.float32)
 
@@ -49,18 +50,9 @@ def _double(y: Any) -> tuple[Any, Any]:
     t = x * _LOG2E + shift
     n = t - shift
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    p = r * (1 / 87178291200) + 1 / 6227020800
-    p = p * r + 1 / 479001600
-    p = p * r + 1 / 39916800
-    p = p * r + 1 / 3628800
-    p = p * r + 1 / 362880
-    p = p * r + 1 / 40320
-    p = p * r + 1 / 5040
-    p = p * r + 1 / 720
-    p = p * r + 1 / 120
-    p = p * r + 1 / 24
-    p = p * r + 1 / 6
-    p = p * r + 1 / 2
+    p = 1 / 87178291200
+    for term in _TERMS:
+        p = p * r + term
     bits = np.uint64((np.float64(t).view(np.uint64) << np.uint64(52)) + np.uint64(1023 << 52))
     return p * (r * r) + r, 0.0 if y < least else bits.view(np.float64)
 

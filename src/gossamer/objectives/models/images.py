@@ -188,17 +188,6 @@ class SqueezeExcite(nn.Module):
 _GROUPS = 2
 
 
-def _bottleneck(inputs: int, outputs: int, stride: int) -> Residual:
-    """1x1 down, grouped 3x3, 1x1 up to twice the channels between."""
-    inner = outputs // 2
-    body = nn.Sequential(
-        conv_norm_act(inputs, inner, 1),
-        conv_norm_act(inner, inner, 3, stride, groups=_GROUPS),
-        conv_norm(inner, outputs, 1),
-    )
-    return Residual(body, projection(inputs, outputs, stride), nn.ReLU())
-
-
 class ResNeXt29(ImageNetwork):
     """Three stages of three bottlenecks, each with two parallel transformations."""
 
@@ -207,7 +196,11 @@ class ResNeXt29(ImageNetwork):
     WIDER = 2 * _GROUPS
 
     def block(self, inputs: int, outputs: int, stride: int, *more: int) -> nn.Module:
-        return _bottleneck(inputs, outputs, stride)
+        """1x1 down, grouped 3x3, 1x1 up to twice the channels between."""
+        inner = outputs // 2
+        middle = conv_norm_act(inner, inner, 3, stride, groups=_GROUPS)
+        body = nn.Sequential(conv_norm_act(inputs, inner, 1), middle, conv_norm(inner, outputs, 1))
+        return Residual(body, projection(inputs, outputs, stride), nn.ReLU())
 
 
 # ResNet-18 for small images.

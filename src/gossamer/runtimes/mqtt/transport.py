@@ -338,12 +338,6 @@ class MqttTransport(Transport):
         datagram = Datagram(sender, bytes(message.payload), (self._connection, message.mid))
         return None if self._inbox.put(datagram) else "dropped_incoming"
 
-    def _establish(self) -> None:
-        if not self.connected:
-            self.counts["connected"] += 1
-            self.connected, self._said, self.anew = True, "", False
-            self._settled.set()
-
 
 def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:
     """Have small packets, such as answers, leave at once, and not when what left before has been confirmed."""

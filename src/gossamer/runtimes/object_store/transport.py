@@ -155,10 +155,7 @@ class StoreTransport(Transport):
                 self._note_failure(error)
                 self._closed.wait(max(_AGAIN, self.poll))
                 continue
-            if not self.connected:
-                self.counts["connected"] += 1
-                self.connected = True
-                self._settled.set()
+            self._establish()
             self._stirred.wait(max(0.0, look_at - time.monotonic()))
 
     def _note_failure(self, error: Exception) -> None:
