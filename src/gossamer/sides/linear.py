@@ -30,14 +30,18 @@ class LinearSides(BlankSides):
         Most examples of a person, all of which move a gradient.
     book : Book
         Book of the draws.
+    before : int
+        Releases that each node has made before the run, which count in the numbers of those that share draws.
     """
 
-    def __init__(self, plan: Any, relation: NeighboringRelation, l2: float, rows: int, book: Book) -> None:
+    def __init__(
+        self, plan: Any, relation: NeighboringRelation, l2: float, rows: int, book: Book, before: int = 0
+    ) -> None:
         super().__init__()
         self.book = book
         self._plan, self._relation, self._l2, self._rows = plan, relation, l2, rows
         self._streams: dict[str, list[Combination]] = {}
-        self._releases: Counter[str] = Counter()
+        self._releases = Counter(dict.fromkeys(plan.releases, before))
         self._shared: dict[tuple[str, str, int], Combination] = {}
 
     def admit(self, node: str, task: Any) -> Any:

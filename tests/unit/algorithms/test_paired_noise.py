@@ -65,6 +65,13 @@ def test_brute_force_agrees_to_1e_6(seed):
     assert alone == pytest.approx(1 / split.own, rel=1e-6)
 
 
+def test_a_nodes_own_draw_is_no_shorter_than_exact_arithmetic_has_it():
+    """Of n nodes that all share draws 1/n + (1 - 1/n) / (1 + n r), though I + r L is ill-conditioned for a large r."""
+    nodes, ratio = 500, 9999.1234567
+    graph = Graph(nodes, np.stack(np.triu_indices(nodes, 1), axis=1))
+    assert Split(graph, ratio).own ** 2 >= 1 / nodes + (1 - 1 / nodes) / (1 + nodes * ratio)
+
+
 @pytest.mark.some(20)
 @pytest.mark.parametrize("seed", range(100))
 def test_who_is_there_has_the_noise_that_who_is_gone_leaves_unknown_to_1e_6(seed):
@@ -386,14 +393,35 @@ def test_persons_at_several_nodes_are_refused():
         plan_run(apart)
 
 
-def test_a_release_before_the_run_shares_no_draw(tmp_path):
-    """A private scale's noise is each node's own, in the run and in all three guarantees."""
+def points_in(folder: Path) -> dict:
+    """A data set of two columns without ranges."""
     values = np.random.default_rng(0).normal(size=(1000, 2)) * 30
     rows = [f"{x:.3f},{y:.3f},{int(x > y)}" for x, y in values.tolist()]
-    (tmp_path / "points.csv").write_text("\n".join(["a,b,sign", *rows]))
+    (folder / "points.csv").write_text("\n".join(["a,b,sign", *rows]))
     columns = {"a": "number", "b": "number"}
-    points = {"name": "points", "path": "points.csv", "target": "sign", "labels": [0, 1], "columns": columns}
-    run = {"dataset": {**points, "scale": {"name": "private", "share": 0.5}}, "objective": "logistic"}
+    path = str(folder / "points.csv")
+    return {"name": "points", "path": path, "target": "sign", "labels": [0, 1], "columns": columns}
+
+
+@pytest.mark.parametrize("algorithm", ["d_psgd", "gossip"])
+def test_observers_learn_as_much_of_a_run_that_found_its_scale_first(tmp_path, algorithm):
+    """Numbers of draws are those of ledgers, which count the release before the run, too."""
+    found, faults = [], {"absences": [{"node": 2, "start": 2.5}]}
+    for scale in ({"name": "private", "noise_multiplier": 5.0}, "none"):
+        sections = {"dataset": {**points_in(tmp_path), "scale": scale}, "objective": "logistic", "faults": faults}
+        changes = {"name": algorithm, "updates_per_node": 4, "pair_noise": 3.0}
+        prepared = prepare(spec_of(changes, **sections))
+        plan = plan_run(prepared)
+        assert plan.releases["node-2"] < plan.releases["node-1"]
+        system = linear_system(prepared, plan)
+        observers = ("everyone", "everyone+node:node-1", "everyone+node:node-2")
+        found.append({(one, name): mu.most for one in observers for name, mu in system.against(one).items()})
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+def test_a_release_before_the_run_shares_no_draw(tmp_path):
+    """A private scale's noise is each node's own, in the run and in all three guarantees."""
+    run = {"dataset": {**points_in(tmp_path), "scale": {"name": "private", "share": 0.5}}, "objective": "logistic"}
     (tmp_path / "spec.yaml").write_text(
         json.dumps({**RING, **run, "privacy": {}, "budget": {"epsilon": 30, "delta": 1e-4}})
     )

@@ -92,7 +92,8 @@ def linear_system(
     start = book.drawn(size, dtype, 1.0, Draw("", 0.0)) if started else start
     nodes = prepared.algorithm.build(prepared.experiment.algorithm, replace(context, initial=Public(start)))
     spec = prepared.experiment
-    sides = LinearSides(plan, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book)
+    before = 1 if prepared.scaled_privately else 0
+    sides = LinearSides(plan, spec.privacy.relation, prepared.objective.l2, spec.rows_per_person, book, before)
     seen: list[Seen] = []
 
     def watch(step: TraceStep) -> None:
