@@ -194,8 +194,8 @@ class PeerReach:
         self._next_look = now + 1.0
         states = self.peers.states(now)
         self._rehearse = {name for name, peer in states.items() if peer.finished == REHEARSES}
-        # Who has done its part may leave at any time, so that it is not missed.
-        owing = {name for name, link in links.items() if link.owed_since is not None}
+        # Who has done its part may leave at any time, so that it is not missed; who rehearses has not begun it.
+        owing = {name for name, link in links.items() if link.owed_since is not None} | self._rehearse
         done = {n for n, peer in states.items() if peer.finished and not (peer.state == "up" and n in owing)}
         there = {name: peer for name, peer in states.items() if peer.contact and name not in done}
         owed = {name: self._since(name, peer, links, now) for name, peer in there.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from gossamer.deployment.party.health import problems
 from gossamer.deployment.party.reach import PeerReach
 from gossamer.deployment.peers.peers import PeerState
+from gossamer.deployment.peers.standing import REHEARSES
 from gossamer.keys.orders import PAUSED
 from gossamer.protocol.messages import Incoming
 from gossamer.protocol.session import Link, RoundTrips
@@ -112,6 +113,18 @@ def test_what_is_sent_again_in_the_moment_of_a_look_excuses_no_peer() -> None:
     node.go({"b": owing(0.0)}, 32.0)
     assert node.reconnected == [13.0]
     assert node.reach.is_alone(32.0)
+
+
+def test_who_rehearses_and_acknowledges_probes_is_reached_though_another_is_off() -> None:
+    node = Node(b=replace(up(), finished=REHEARSES), c=PeerState("never heard", 0.0, True, "", {}))
+    while node.now < 60.0:
+        node.peers.states_["c"] = PeerState("never heard", node.now, True, "", {})
+        node.go({}, node.now + 1.0)
+    assert node.reconnected == []
+    assert not node.reach.is_alone(60.0)
+    node.peers.states_["b"] = replace(up(owes=60.0), finished=REHEARSES)  # nor does it acknowledge any
+    node.reach.look({}, node.now)
+    assert node.reach.is_alone(60.0)
 
 
 def test_acknowledgements_wait_behind_what_a_peer_sends_in_chunks_for_minutes_and_no_longer() -> None:
