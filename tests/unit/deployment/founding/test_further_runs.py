@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -269,6 +270,8 @@ def test_a_run_that_is_over_is_not_taken_part_in_again_before_the_next(
         return "finished"
 
     monkeypatch.setattr("gossamer.deployment.party.party.run_party", run_party)
+    valid = SimpleNamespace(expires=datetime.now(UTC) + timedelta(days=1))
+    monkeypatch.setattr("gossamer.keys.invitations.read_signed", lambda path: valid)
     if status is not None:
         (place := folder / "a/runs/2/state").mkdir(parents=True)
         (place / "status.json").write_text(json.dumps(status))
