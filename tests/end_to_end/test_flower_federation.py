@@ -12,6 +12,7 @@ import sys
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,7 @@ def test_a_node_that_has_begun_goes_on_without_a_first_answer(tmp_path: Path, mo
     asked = tmp_path / "asked"
     failing = f"\ndef fit(w, b, *_):\n    open({str(asked)!r}, 'w').close()\n    return 1 / 0\n"
     (tmp_path / "app.py").write_text((tmp_path / "app.py").read_text() + failing)
-    for name, found in (("is_stored", True), ("stored_node", None), ("connected", None)):
+    for name, found in (("is_stored", True), ("stored_node", SimpleNamespace(begun=True)), ("connected", None)):
         monkeypatch.setattr(f"gossamer.deployment.party.party.{name}", lambda *_, found=found: found)
     assert main(node("a", *named)) == 0
     assert not asked.exists()

@@ -143,7 +143,7 @@ def _measured(
         halves = of.reshape(-1, 2, BINS)
         variance = counts.variance * np.einsum("tob,bc,toc->t", halves, unit_covariance(), halves, optimize=True)
         variance += np.maximum(of**2 @ x, 0)
-        off = (of @ x / degree) ** 2 / np.maximum(variance, np.finfo(np.float64).tiny)
+        off = (of @ x / degree) ** 2 / np.maximum(variance, _NONE**2)
         inside = np.flatnonzero(off <= off.min() + _REACH**2)
         low, high = float(tried[max(inside[0] - 1, 0)]), float(tried[min(inside[-1] + 1, _TRIED - 1)])
     if not ends[0] <= value <= ends[1]:
