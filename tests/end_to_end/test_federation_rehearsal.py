@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from tests.reference.deployments import experiment, parties, until
 
 from gossamer.cli import main
 from gossamer.cli.federation.local_federation import LocalFederation
+from gossamer.cli.main import parser
+from gossamer.deployment.party.agreement import PartyOptions, accept
+from gossamer.deployment.party.state_folder import StateFolder
+from gossamer.deployment.party.store import fitting, stored_node
 from gossamer.runtimes.mqtt.broker import EmbeddedBroker
 
 SPEC = """
@@ -23,6 +28,18 @@ budget: {epsilon: 100, delta: 1.0e-4}
 links: {retry_after: 0.5}
 """
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("called_here")]
+
+
+def killed_before_its_plan_was_charged(place: Path, command: list[str]) -> None:
+    """Leave the store that a process leaves that ends there."""
+    given = parser(filled=True).parse_args(command)
+    chosen = {name: value for name, value in vars(given).items() if name in PartyOptions.__dataclass_fields__}
+    options = PartyOptions(**chosen)
+    with ExitStack() as stack:
+        folder = StateFolder(options.state)
+        folder.take()
+        stack.callback(folder.give_back)
+        stored_node(options, fitting(options, accept(options), folder), folder, stack)
 
 
 def test_who_is_ready_and_who_is_off(
@@ -45,14 +62,15 @@ def test_who_is_ready_and_who_is_off(
         assert there.status("node-1")["state"] == "waiting"
         assert main(["stop", str(there.folder("node-1").path)]) == 0
 
+        killed_before_its_plan_was_charged(folder / "node-1", there.federation.command("node-1", "--rehearse"))
         there.start("node-1", more=["--rehearse"])
         assert main(["federation", "rehearse", str(folder), "--json", "--wait", "60"]) == 0
         ready = {"ready": True, "lacks": []}
         assert json.loads(capsys.readouterr().out) == {"node-0": ready, "node-1": ready}
         for name in there.names:
             assert main(["stop", str(there.folder(name).path)]) == 0
-        for name in there.names:  # nothing of it is left, and nothing was charged
-            assert not there.folder(name).path.exists()
+        for name in there.names:  # nothing of it is left but the store that there was, and nothing was charged
+            assert there.folder(name).path.exists() == (name == "node-1")
             assert main(["data", "show", str(folder / name / "policy.yaml"), "--json"]) == 0
             (spent,) = json.loads(capsys.readouterr().out)["data_sets"]
             assert spent["runs"] == []

@@ -120,6 +120,20 @@ def test_an_end_that_takes_long_after_a_key_was_pressed(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "gossamer: interrupted\n")
 
 
+def test_an_end_that_takes_long_after_an_error_that_the_key_made(tmp_path: Path) -> None:
+    presses = "    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\n"
+    refuses = """    from gossamer.errors import GossamerError
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise GossamerError("half of a file")
+"""
+    assert presses in FREEING
+    done = called(tmp_path, FREEING.replace(presses, refuses), "")
+    assert (done.returncode, done.stderr) == (130, "gossamer: interrupted\n")
+
+
 def test_a_run_that_is_interrupted_leaves_results(tmp_path: Path) -> None:
     """After its first evaluation, which is a line that it says."""
     prepare(tmp_path)

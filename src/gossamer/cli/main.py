@@ -68,10 +68,12 @@ def _ended(arguments: Sequence[str] | None) -> tuple[int, object]:
     """Exit code of the command, and what there is to say of its end."""
     try:
         options = parser(filled=False).parse_args(arguments)
-        status: int = options.command(options)
+        try:
+            status: int = options.command(options)
+        finally:
+            over()
         return _flushed(status)
     except KeyboardInterrupt:
-        over()
         return EXIT_CODE, "interrupted"
     except GossamerError as error:
         return error.exit_code, error
@@ -87,7 +89,6 @@ def _ended(arguments: Sequence[str] | None) -> tuple[int, object]:
         return CallerError.exit_code, f"this needs more memory than there is; ask for less ({error or 'no more'})"
     except Exception as error:
         if was_heard():
-            over()
             return GossamerError.exit_code, error
         raise
 

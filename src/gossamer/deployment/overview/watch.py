@@ -18,7 +18,7 @@ from gossamer.deployment.party.overview import OVERVIEW
 from gossamer.deployment.party.reach import ALONE
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
-from gossamer.deployment.peers.standing import PeerState
+from gossamer.deployment.peers.standing import REHEARSES, PeerState
 from gossamer.errors import CallerError, SpecError
 from gossamer.keys.identity import Identity
 from gossamer.keys.invitations import WATCHER, Invitation, read_signed
@@ -175,7 +175,11 @@ def judged(
             wrong[name].append(Alert(CRITICAL, text, "papers"))
         elif status["state"] == UNHEARD:
             missed = [other for other in heard if _late(found[other]) & {name}]
-            wrong[name].append(_of_silent(states[name], bool(heard), missed, connected))
+            ends = {found[other]["peers"].get(name, {}).get("finished") for other in heard} - {None, "", REHEARSES}
+            if ends and not missed:
+                status |= {"state": "finished", "finished": min(ends)}
+            else:
+                wrong[name].append(_of_silent(states[name], bool(heard), missed, connected))
         if status.get("version", usual) != usual:
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))

@@ -170,11 +170,11 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
     reporter.obeys(orders.said)
     folder.keeps.add(ORDERS)  # who has said that it knows one goes by it when it is started again
     there = is_stored(options, folder)
-    if there and options.rehearse:
-        raise CallerError(f"{folder.path}: the node has begun, so there is nothing to rehearse; leave out --rehearse")
     # What is wrong with a store is known before anything is joined or charged, and no start that fails leaves one.
     host = stored_node(options, invited, folder, stack) if there else None
     begun = host is not None and host.begun  # or an earlier process was killed before it charged the plan
+    if begun and options.rehearse:
+        raise CallerError(f"{folder.path}: the node has begun, so there is nothing to rehearse; leave out --rehearse")
     if not begun and (why := orders.ends(begun=False)):
         reporter.ends_before(why)
         return _FINISHED

@@ -18,8 +18,8 @@ from gossamer.cli.federation.overview import _shown
 from gossamer.deployment.overview.watch import Watch, _expired, judged
 from gossamer.deployment.party.health import exposition
 from gossamer.deployment.peers.digest import Digest
-from gossamer.deployment.peers.standing import PeerState
-from gossamer.keys.orders import PAUSED, REMOVE, STOP
+from gossamer.deployment.peers.standing import REHEARSES, PeerState
+from gossamer.keys.orders import PAUSED, REMOVE, STOP, STOPPED
 
 NOW = 1.7e9
 Said = dict[str, Any]
@@ -162,6 +162,16 @@ def test_who_is_not_heard_and_missed_by_nobody_may_forbid_it() -> None:
         "text": "not heard for 60 s, and nobody misses it: it has finished or its policy forbids this (overview: no), "
         "or the broker's access list is an older one",
     }
+
+
+def test_who_is_not_heard_and_has_told_a_peer_that_its_part_is_over_has_finished() -> None:
+    """Unless others miss it, or it only rehearsed."""
+    said, quiet = {**WELL, "peers": {"b": {"state": "gone", "finished": STOPPED}}}, party(None, "never heard", 60.0)
+    found = judged({"a": party(said), "b": quiet}, RUN, NOW)["b"]
+    assert (found["level"], found["state"], found["finished"]) == ("ok", "finished", STOPPED)
+    assert levels(a=party(said), b=quiet, c=party(late("b")))["b"] == "critical"
+    rehearsed = {**WELL, "peers": {"b": {"state": "up", "finished": REHEARSES}}}
+    assert judged({"a": party(rehearsed), "b": quiet}, RUN, NOW)["b"]["state"] == "not heard"
 
 
 def test_nobody_is_missed_before_they_can_have_answered() -> None:
