@@ -87,7 +87,8 @@ def _utility(records: Sequence[Record]) -> Any:
 def _pairwise(records: Sequence[Record]) -> Any:
     """Accuracy of the mean model by noise; a panel for data, graph and who leaves."""
     data, graphs, leaves, ways = (_places(records, axis) for axis in ("data", "graph", "leave", "noise"))
-    figure, axes = plt.subplots(len(data), len(graphs), figsize=(9, 6), sharey="row", layout="constrained")
+    width = 3 * len(graphs)
+    figure, axes = plt.subplots(len(data), len(graphs), figsize=(width, 6), sharey="row", layout="constrained")
     found = defaultdict(list)
     for record in records:
         at = (record["data"], record["graph"], record["leave"], record["noise"])
@@ -100,7 +101,9 @@ def _pairwise(records: Sequence[Record]) -> Any:
                     label = way if place == 0 else None
                     axis.plot([place + (number - 1) / 8] * len(values), values, "o", color=f"C{number}", label=label)
             axis.set(title=f"{one}, {graph}", xticks=range(len(leaves)), xticklabels=leaves, xlabel="who leaves")
+            axis.set_xlim(-0.4, len(leaves) - 0.6)
             axis.grid(alpha=0.3)
+            axis.set_visible((one, graph) in {at[:2] for at, values in found.items() if values})
         row[0].set_ylabel("accuracy")
     axes[0][0].legend(fontsize="small")
     return figure
