@@ -14,7 +14,7 @@ from gossamer.algorithms.paired_noise import Split, least_disturbing
 from gossamer.cli.main import main
 from gossamer.deployment.founding.federation_spec import check_deployed
 from gossamer.errors import SpecError
-from gossamer.experiment.audits.observers import linear_system
+from gossamer.experiment.audits.observers import NetworkPrivacy, linear_system
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import Run, sources_of
@@ -22,6 +22,7 @@ from gossamer.experiment.runs.trackers import Listeners
 from gossamer.experiment.specs.spec_file import override, parse_spec, resolved
 from gossamer.privacy.accounting.accountants import epsilon
 from gossamer.privacy.mechanisms import Gaussian, NeighboringRelation, Poisson, ReleaseKind
+from gossamer.privacy.observers.sensitivity import Participation
 from gossamer.protocol.events import Completed
 from gossamer.protocol.trace import TraceStep
 from gossamer.topology.graphs import Graph
@@ -417,6 +418,19 @@ def test_observers_learn_as_much_of_a_run_that_found_its_scale_first(tmp_path, a
         observers = ("everyone", "everyone+node:node-1", "everyone+node:node-2")
         found.append({(one, name): mu.most for one in observers for name, mu in system.against(one).items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", [{"noise": "independent"}, {"pair_noise": 3.0}])
+def test_what_observers_learn_has_the_release_that_found_the_scale(tmp_path, noise):
+    """An example that is added or removed moves it by a fifth of its noise, whoever looks."""
+    found = []
+    for scale in ({"name": "private", "noise_multiplier": 5.0}, "none"):
+        sections = {"dataset": {**points_in(tmp_path), "scale": scale}, "objective": "logistic"}
+        prepared = prepare(spec_of({"name": "d_psgd", "updates_per_node": 4, **noise}, **sections))
+        of = NetworkPrivacy.of(prepared, ["everyone", "node:node-1"], Participation(most=2)).found
+        found.append({(one, name): mu.most for one, pairs in of.items() for name, mu in pairs.items()})
+    with_it, without = found
+    assert with_it == pytest.approx({pair: (mu**2 + 1 / 25) ** 0.5 for pair, mu in without.items()}, rel=1e-3)
 
 
 def test_a_release_before_the_run_shares_no_draw(tmp_path):

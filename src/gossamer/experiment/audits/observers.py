@@ -25,8 +25,9 @@ from gossamer.experiment.audits.inversion_audit import released_gradients
 from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
+from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.results.summary import all_finite
-from gossamer.privacy.accounting.gaussian_dp import gaussian_epsilon
+from gossamer.privacy.accounting.gaussian_dp import full_mu, gaussian_epsilon
 from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
 from gossamer.privacy.mechanisms import NoNoise
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation
@@ -224,6 +225,9 @@ class NetworkPrivacy:
         """
         plan = plan_run(prepared)
         nodes = (*prepared.cast.workers, *prepared.cast.servers)
+        # What finds a private scale has all examples and noise of its own, and everybody is told.
+        before = beforehand(prepared) if prepared.scaled_privately else {}
+        scaled = prepared.experiment.rows_per_person * full_mu(before, prepared.experiment.privacy.relation)
         wanted = list(observers) or [f"node:{name}" for name in nodes]
         members = {one: members_of(one, nodes) for one in wanted}
         rows = plan.updates or 1
@@ -239,7 +243,8 @@ class NetworkPrivacy:
             against = partial(system.against, participation=participation, loose=loose)
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
-                    found[one] = {name: all_of_it[name] for name in nodes if name in all_of_it.keys() - members[one]}
+                    parties = [name for name in nodes if name in all_of_it.keys() - members[one]]
+                    found[one] = {name: all_of_it[name].beside(scaled) for name in parties}
         return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, against_nodes(plan))
 
     def epsilon(self, mu: float) -> float:

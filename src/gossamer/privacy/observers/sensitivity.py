@@ -67,6 +67,10 @@ class Mu:
     least: float
     most: float
 
+    def beside(self, other: float) -> Mu:
+        """Return bounds of what is learnt from this and from something of ``other`` mu, with noise of its own."""
+        return Mu(math.hypot(self.least, other), math.hypot(self.most, other))
+
 
 @dataclass(frozen=True)
 class Participation:
