@@ -555,7 +555,7 @@ class InPieces:
         total, counts = np.zeros(self.objective.size), np.zeros(2, np.int64)
         for piece in pieces:
             found = self.objective.clipped_gradients(models, data, [piece], clip)
-            total = found.sums[0] if len(pieces) == 1 else total + found.sums[0]
+            total = found.sums[0] if len(pieces) == 1 else np.add(total, found.sums[0], out=total)
             counts += found.zeroed[0], found.unclipped[0]
         return Total(total, int(counts[0]), int(counts[1]), len(rows))
 

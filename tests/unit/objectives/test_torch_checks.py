@@ -106,8 +106,22 @@ class Overwrites(nn.Module):
         return scores
 
 
+class Aside(nn.Module):
+    """Uses a weight elsewhere, as much as the number that the same weight began with: past what a call is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.kept = [self.layer.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.kept[0].detach()[0, 0] if len(x) else 1.0  # which no graph can hold
+        return self.layer(x) + x @ self.layer.weight.T * scale
+
+
 CAREFUL = {
     "tied weights": Tied(),
+    "a weight used elsewhere by its own first number": Aside(),
     "a weight used elsewhere": Elsewhere(),
     "a parameter of its own": Bare(),
     "a subclass": type("Own", (nn.Linear,), {"forward": lambda self, x: 2 * nn.Linear.forward(self, x)})(4, 3),
@@ -126,6 +140,11 @@ def test_what_layers_cannot_do_falls_back_and_stays_right(name: str) -> None:
     assert torch_module.plan(data()).strategy == "threads"
     with pytest.raises(ModelError, match=r"strategy 'layers' cannot be used, since (?!.*Error).*; choose 'auto'"):
         TorchModule(module, strategy="layers").evaluate(model[None], data())
+
+
+def test_a_module_that_could_become_a_graph_is_named_as_its_owner_wrote_it() -> None:
+    with pytest.raises(ModelError, match=r"since layer '' \(Bare\) has no rule of its own; choose 'auto'"):
+        TorchModule(Bare(), strategy="layers").plan(data())
 
 
 GROUP_NORM = "so no example has a gradient of its own; use torch.nn.GroupNorm instead"

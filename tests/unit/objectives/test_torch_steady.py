@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from unittest.mock import patch
 
 import numpy as np
@@ -11,6 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from gossamer.data.examples import Split
+from gossamer.objectives.networks import checks
 from gossamer.objectives.networks import gradients as torch_gradients
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.module import TorchModule
@@ -133,6 +135,16 @@ def test_an_error_leaves_the_thread_as_it_was() -> None:
     with pytest.raises(ZeroDivisionError), torch_gradients.without_subnormals(True):
         raise ZeroDivisionError
     assert subnormals_count()
+
+
+def test_a_module_is_checked_once_however_often_it_is_asked_for() -> None:
+    objective, index = module("layers"), [np.array([0])]
+    model = objective.initial(np.random.default_rng(2))[None]
+    objective.steady().clipped_gradients(model, data(), index, 1.0)
+    with patch.object(checks, "probe", side_effect=AssertionError("checked again")):
+        objective.steady().clipped_gradients(model, data(), index, 1.0)
+    copied = pickle.loads(pickle.dumps(objective))  # hooks do not go along
+    assert copied.steady().clipped_gradients(model, data(), index, 1.0).zeroed.tolist() == [0]
 
 
 def test_linear_models_are_as_they_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import linecache
 import os
 import sysconfig
@@ -28,10 +29,10 @@ from gossamer.objectives.networks.gradients import (
     LayerGradients,
     LoopedGradients,
     for_batches,
-    plain_sum,
+    plain_sums,
 )
 from gossamer.objectives.networks.kernel import Kernel
-from gossamer.objectives.networks.layers import handles
+from gossamer.objectives.networks.layers import Joined, handles
 from gossamer.objectives.networks.network import SCORES, Network, bytes_of, removed
 from gossamer.objectives.networks.stand_ins import with_stand_ins
 
@@ -202,7 +203,7 @@ class Probed(NamedTuple):
 
 def moved(model: Tensor) -> Tensor:
     """A model near ``model``, lest zeros hide something."""
-    return model + 0.05 * torch.from_numpy(np.random.default_rng(1).standard_normal(len(model))).to(model.dtype)
+    return torch.from_numpy(np.random.default_rng(1).standard_normal(len(model))).mul_(0.05).add_(model).to(model.dtype)
 
 
 def probe(network: Network, model: Tensor, features: Tensor, target: tuple[int, ...] = ()) -> Probed:
@@ -217,48 +218,58 @@ def probe(network: Network, model: Tensor, features: Tensor, target: tuple[int, 
         If the module has no gradient of one example, or changes itself.
     """
     targets = network.loss.made_up(target, model.dtype)
-    double, failures = network.double(), list[Exception]()
-    for twin, way in ((double, ExampleGradients), (network.copied(), ExampleGradients), (network, LoopedGradients)):
+    failures = list[Exception]()
+    ways = (network.double, ExampleGradients), (network.copied, ExampleGradients), (lambda: network, LoopedGradients)
+    for made, way in ways:
         # Code that makes arrays of float32 takes no others.
-        dtype = torch.float64 if twin is double else model.dtype
-        at, some, aims = (
-            model.to(dtype),
-            features[:2].to(dtype),
-            targets.to(dtype) if targets.dtype.is_floating_point else targets,
-        )
+        twin, dtype = made(), model.dtype if failures else torch.float64
+        some, aims = features[:2].to(dtype), targets.to(dtype) if targets.dtype.is_floating_point else targets
         kept = remembered(twin.module)
+        batched = network if failures else for_batches(network, tuple(features.shape[1:]))
+        problem = "its code needs numbers of one type" if failures else layers_problem(network)
+        layers = problem or _layered(batched, model, some, aims)
+        if network.size >= 2**20:  # what has hooks or is a graph refers to itself, and would stay for a while
+            gc.collect()
         try:
-            alone = [way(twin).gradients(at[None], some[None, [n]], aims[None, [n]]) for n in range(2)]
-        except Exception as problem:  # whatever others' code does
-            failures.append(problem)
+            for n in range(2):  # of a large network only one gradient has room
+                alone = way(twin).gradients(model.to(dtype)[None], some[None, [n]], aims[None, [n]])
+                if isinstance(layers, Joined):
+                    layers = _difference(layers, n, alone) or layers
+                del alone
+        except Exception as error:  # whatever others' code does
+            failures.append(error)
             continue
         check_unchanged(kept, twin.module)
-        if twin is not double:
-            return Probed(
-                reason(failures[-1]) if twin is network else None, "its code needs numbers of one type", network
-            )
-        batched = for_batches(network, tuple(features.shape[1:]))
-        return Probed(None, layers_problem(network) or _difference(batched.double(), at, some, aims, alone), batched)
+        problem = layers if isinstance(layers, str) else None
+        return Probed(reason(failures[-1]) if twin is network else None, problem, batched)
     raise ModelError(f"the module has no gradient of one example alone: {reason(failures[-1])}") from failures[-1]
 
 
-def _difference(
-    twin: Network, model: Tensor, features: Tensor, targets: Tensor, alone: Sequence[Sequence[Tensor]]
-) -> str | None:
-    """Say why gradients layer by layer are not those of each example ``alone``; None if they are."""
-    layers = LayerGradients(twin)
+def _layered(network: Network, model: Tensor, features: Tensor, targets: Tensor) -> Joined | str:
+    """Gradients of examples layer by layer in float64, or why they are not taken so."""
+    layers = LayerGradients(network.double())
     try:
-        per_example = layers.per_example(model, features, targets)
-        squares = per_example.square_norms
-        together = [torch.from_numpy(per_example.weighted_sum(one)) for one in np.eye(len(targets))]
-    except Exception as problem:
-        return f"gradients cannot be taken layer by layer: {reason(problem)}"
-    for parts, gradient, square in zip(alone, together, squares):
-        expected = torch.cat([part.flatten() for part in parts])
-        tolerance = 1e-6 * float(expected.norm()) + 1e-12
-        if not (expected - gradient).norm() <= tolerance or not abs(square.sqrt() - expected.norm()) <= tolerance:
-            return "a layer mixes examples, or parameters are used outside of one layer"
+        found = layers.per_example(model.double(), features, targets)
+        found.weighted_sum(np.ones(len(targets)))  # which fails here, if it does
+        return found
+    except Exception as error:
+        return f"gradients cannot be taken layer by layer: {reason(error)}"
+
+
+def _difference(layers: Joined, place: int, alone: Sequence[Tensor]) -> str | None:
+    """Say why the gradient at ``place`` layer by layer is not that of the example ``alone``; None if it is."""
+    norm, weights = float(nn.utils.get_total_norm(alone)), np.eye(len(layers.square_norms))[place]
+    errors = _distance(layers.weighted_sum(weights), alone), abs(float(layers.square_norms[place].sqrt()) - norm)
+    if not all(error <= 1e-6 * norm + 1e-12 for error in errors):
+        return "a layer mixes examples, or parameters are used outside of one layer"
     return None
+
+
+def _distance(found: FloatArray, parts: Sequence[Tensor]) -> float:
+    """L2 norm of ``found`` less ``parts`` one behind the other, which takes its place: there is no room for more."""
+    for piece, part in zip(np.split(found, np.cumsum([part.numel() for part in parts])), parts):
+        piece.reshape(tuple(part.shape))[...] -= part.numpy()
+    return float(np.linalg.norm(found))
 
 
 def private_copy(module: nn.Module) -> nn.Module:
@@ -381,22 +392,22 @@ def layers_problem(network: Network) -> str | None:
 
 def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:
     """Return why a compiled kernel is not to be used: it finds other gradients of made-up examples, or other bits."""
-    generator, twin = np.random.default_rng(0), network.double()
-    features = torch.from_numpy(generator.standard_normal((2, *shape)))
-    moved = (model.double() + 0.05 * torch.from_numpy(generator.standard_normal(len(model)))).to(model.dtype)
+    twin, near = network.double(), moved(model)
+    features = torch.from_numpy(np.random.default_rng(0).standard_normal((2, *shape)))
     targets = network.loss.made_up((), torch.float64)
     for one in range(len(targets)):
         total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
-        kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), total)
-        expected = plain_sum(twin, moved.double(), features[[one]], targets[[one]]).numpy()
-        norm = float(np.linalg.norm(expected))
-        half, square = np.empty_like(total), np.empty(1)
-        kernel.sum(x, y, np.zeros(1, np.int64), moved.numpy(), half, norm / 2, square)
-        found = (total - expected, half - expected / 2, np.sqrt(square) - norm)
-        if not all(np.linalg.norm(error) <= 1e-3 * norm + 1e-12 for error in found):
+        expected = plain_sums(twin, near.double(), features[[one]], targets[[one]])
+        norm, half, square = float(nn.utils.get_total_norm(expected)), np.empty_like(total), np.empty(1)
+        kernel.sum(x, y, np.zeros(1, np.int64), near.numpy(), total)
+        kernel.sum(x, y, np.zeros(1, np.int64), near.numpy(), half, norm / 2, square)
+        half *= 2  # as it is, of a clip that halves it
+        errors = _distance(half, expected), _distance(total.copy(), expected), abs(float(np.sqrt(square[0])) - norm)
+        del half, expected
+        if not all(error <= 1e-3 * norm + 1e-12 for error in errors):
             return "its kernel finds other gradients than torch"
-        if not _alike(kernel, x, y, moved.numpy(), total):
+        if not _alike(kernel, x, y, near.numpy(), total):
             return "an example's gradient depends on those beside it"
     return None
 

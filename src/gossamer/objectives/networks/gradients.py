@@ -296,12 +296,18 @@ class LoopedGradients(ExampleGradients):
         return list(torch.split(torch.stack(found), [part.size for part in self.network.parts], dim=-1))
 
 
-def plain_sum(network: Network, model: Tensor, features: Tensor, targets: Tensor) -> Tensor:
-    """The sum of gradients as they are, [size]: that of one ordinary backward pass."""
+def plain_sums(network: Network, model: Tensor, features: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """The sum of gradients as they are, of each part: that of one ordinary backward pass."""
     with torch.enable_grad():
-        at = model.detach().clone().requires_grad_()
-        losses = network.losses(network.parameters(at), features.clone(), targets)
-        return torch.autograd.grad(losses.sum() + at[:0].sum(), at)[0]  # also of a loss that no parameter is in
+        at = {name: values.detach().requires_grad_() for name, values in network.parameters(model).items()}
+        total, parts = network.losses(at, features.clone(), targets).sum(), tuple(at.values())
+        total = total + parts[0].flatten()[:0].sum()  # also of a loss that no parameter is in
+        return torch.autograd.grad(total, parts, allow_unused=True, materialize_grads=True)
+
+
+def plain_sum(network: Network, model: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+    """Parts of `plain_sums` one behind the other, [size]."""
+    return torch.cat([part.flatten() for part in plain_sums(network, model.clone(), features, targets)])
 
 
 def _squares(gradients: Sequence[Tensor]) -> Tensor:
@@ -373,7 +379,8 @@ class LayerGradients:
         weights = np.empty(len(targets), model.numpy().dtype)
         unsound, within = clip_factors(found.square_norms.numpy(), clip, np.finfo(weights.dtype).tiny, weights)
         if not unsound or (self._steady and len(targets) == 1):
-            summed = np.where(unsound, 0, found.weighted_sum(weights))
+            # Of one, by the same steps whatever it is.
+            summed = np.where(unsound, 0, found.weighted_sum(weights)) if self._steady else found.weighted_sum(weights)
             return GradientSums(*map(torch.from_numpy, (summed[None], *np.array([[unsound], [within]]))))
         sound = np.isfinite(found.square_norms.numpy())
         # Rare: these overflow or are not finite, which the exact way tells apart.

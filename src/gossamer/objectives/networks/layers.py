@@ -135,7 +135,8 @@ class Factored:
     def add_weighted(self, weights: FloatArray, total: FloatArray) -> None:
         """Add ``sum_n weights[n] sum_t g_t a_t'``, [groups, fan_out, fan_in] flattened, to ``total``."""
         g = (self.gradients * torch.from_numpy(weights)[:, None, None, None]).transpose(0, 1).flatten(1, 2)
-        total += (g.mT @ self.inputs.transpose(0, 1).flatten(1, 2)).flatten().numpy()
+        a = self.inputs.transpose(0, 1).flatten(1, 2)
+        torch.from_numpy(total).view(len(g), g.shape[2], a.shape[2]).baddbmm_(g.mT, a)
 
 
 PerExample = StoredGradients | Factored

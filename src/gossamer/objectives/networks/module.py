@@ -285,11 +285,12 @@ class TorchModule(objective.Objective):
         self.exact = exact
         self._network = Network(own, self.parts, known, given)
         self._steady, self._kernels = False, True
+        self._steadied: TorchModule | None = None
         self._plans: dict[tuple[int, ...], NetworkPlan] = {}
         self._checked = objective.KnownSplits[NetworkPlan]()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": {}}  # which hold hooks: a copy in another place makes its own
+        return {**self.__dict__, "_plans": {}, "_steadied": None}  # hooks are in these: a copy elsewhere makes its own
 
     def steady(self) -> objective.Objective:
         """The same module, whose gradients take as long whatever numbers they are made of.
@@ -297,8 +298,9 @@ class TorchModule(objective.Objective):
         Numbers below the normal ones of their type, on which processors are slow, count as zero; and so does a gradient
         whose squared norm leaves the range of its type, instead of being looked at a second time.
         """
-        twin = copy.copy(self)
-        twin._steady, twin._plans, twin._checked = True, {}, objective.KnownSplits()
+        if (twin := self._steadied) is None:  # one, so that it is checked once
+            twin = self._steadied = copy.copy(self)
+            twin._steady, twin._plans, twin._checked = True, {}, objective.KnownSplits()
         return twin
 
     def initial(self, generator: np.random.Generator) -> FloatArray:

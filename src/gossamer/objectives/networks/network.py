@@ -275,8 +275,11 @@ class Network:
         return replace(self, module=copy.deepcopy(self.module))
 
     def double(self) -> Network:
-        """The same network in float64."""
-        return replace(self, module=copy.deepcopy(self.module).double())
+        """The same network in float64; its own parameters in ``parts`` are no numbers, which take no memory."""
+        # Code that reads these, past what a call is given, is found by it: nothing that comes out is a number.
+        named, blank = dict(self.module.named_parameters()), torch.full((), torch.nan, dtype=torch.float64)
+        shapes: dict[int, Any] = {id(named[part.name]): nn.Parameter(blank.expand(part.shape)) for part in self.parts}
+        return replace(self, module=copy.deepcopy(self.module, shapes).double())
 
     def parameters(self, model: Tensor) -> dict[str, Tensor]:
         """Views into ``model`` [..., size] by name, each [..., *shape]."""

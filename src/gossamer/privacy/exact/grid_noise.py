@@ -339,10 +339,10 @@ class GridGaussian:
         """
         if total.shape != (self.size,):
             raise SpecError(f"noise on a grid is for sums of {self.size} coordinates, found shape {total.shape}")
-        found = self.rounded(total)
-        found += discrete_gaussian(words, self.scale, self.size)
-        answer = found.astype(np.float64)
-        answer *= self.step
+        answer = np.empty(self.size)
+        for start in range(0, self.size, _CHUNK):  # beside a large answer there is little else
+            steps = self.rounded(total[start : start + _CHUNK])
+            answer[start : start + _CHUNK] = (steps + discrete_gaussian(words, self.scale, steps.size)) * self.step
         return answer
 
     def rounded(self, total: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:

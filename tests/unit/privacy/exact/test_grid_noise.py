@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -45,6 +46,18 @@ def test_answers_are_exact_sums_on_the_grid(dtype: type) -> None:
     drawn = discrete_gaussian(words(1), noise.scale, 5000)
     for value, integer, found in zip(total.tolist(), drawn.tolist(), answer.tolist(), strict=True):
         assert Fraction(found) == (round(Fraction(value) * 2**20) + integer) * Fraction(1, 2**20)
+
+
+def test_a_large_release_has_little_beside_its_answer() -> None:
+    size = 2**21 + 1
+    noise, total = GridGaussian(1.0, 2.0**-30, 2**25, size), np.full(size, 0.1)
+    draw = words(1)
+    tracemalloc.start()
+    noise.release(total, draw)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most <= 1.5 * 8 * size  # bytes, of which pieces of 2^16 take a quarter
+    assert (total == 0.1).all()
 
 
 def test_rounding_moves_sums_apart_by_half_a_step_each_and_no_more() -> None:
