@@ -225,6 +225,15 @@ def test_two_processes_with_one_identity(mosquitto: LocalBroker, run: str) -> No
         assert second.counts["disconnected"] > 0
 
 
+def test_who_leaves_the_broker_to_others_of_its_name_stays_away_for_a_while(mosquitto: LocalBroker, run: str) -> None:
+    """As who watches a federation, while somebody gives it an order."""
+    there, limits = address(mosquitto), TransportSettings(rejoin=30)
+    with MqttTransport(run, "a", there, limits) as old, MqttTransport(run, "a", there) as new:
+        until(lambda: not old.connected)
+        assert new.receive(3.0) is None  # by default the other would be back after a second, and put this one off
+        assert (old.connected, new.connected, new.counts["disconnected"]) == (False, True, 0)
+
+
 def test_closing_at_the_moment_that_the_connection_is_lost(mosquitto: LocalBroker, run: str) -> None:
     """The client knows of the loss before the transport does."""
     transport = MqttTransport(run, "a", address(mosquitto)).open()

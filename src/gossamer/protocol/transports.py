@@ -65,12 +65,15 @@ class TransportSettings:
         Most bytes of one payload, either way.
     most_incoming, most_outgoing : int
         Most bytes that wait for the node, and for the broker.
+    rejoin : int
+        Seconds before a connection that was lost is made anew.
     """
 
     connect_timeout: float = 30.0
     largest_datagram: int = LARGEST_DATAGRAM
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20
+    rejoin: int = 1
 
 
 # The boundary between a transport's thread and the node's: a queue with a limit, which makes only the node wait.

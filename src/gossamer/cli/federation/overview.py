@@ -28,7 +28,7 @@ _EVERY = 5.0  # seconds between two tables, where one is watched
 
 def status_command(options: argparse.Namespace) -> int:
     """Show how the parties are; the worst of them gives the exit code."""
-    watch = Watch(options.dir, say, options.wait, options.run)
+    watch = Watch(options.dir, say, options.wait, options.run, rejoin=30 if options.watch or options.live else 10)
     with door_for(options) as door, watch.transport, ExitStack() as stack:
         page = None
         if door is not None:

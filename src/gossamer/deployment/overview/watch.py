@@ -52,6 +52,8 @@ class Watch:
         Most seconds for the first connection.
     run : str, optional
         The further run that is watched; by default the first.
+    rejoin : int
+        Seconds for which another who watches with the same key, as to give an order, has the broker.
 
     Raises
     ------
@@ -67,14 +69,19 @@ class Watch:
     """
 
     def __init__(
-        self, folder: Path, say: Callable[[str], None], patience: float = 30.0, run: str | None = None
+        self,
+        folder: Path,
+        say: Callable[[str], None],
+        patience: float = 30.0,
+        run: str | None = None,
+        rejoin: int = 10,
     ) -> None:
         below = papers.place_of(run)
         self.folder, place = folder / below, folder / WATCHER if (folder / WATCHER).is_dir() else folder
         self.invitation = read_signed(self.folder / papers.RECORD)
         members, ends = self.invitation.members, (self.invitation.run, WATCHER)
         identity = _identity(place, self.invitation)
-        limits = TransportSettings(patience)
+        limits = TransportSettings(patience, rejoin=rejoin)
         self.transport = connection(self.invitation.broker, *ends, place / below, place / papers.IDENTITY, limits, say)
         names = [member.name for member in members]
         self._certificates = {name: folder / name / below / papers.CERTIFICATE for name in names}
@@ -264,7 +271,7 @@ def _wrong(status: Mapping[str, Any], peer: PeerState, now: float) -> list[Alert
     if status["state"] == UNHEARD:
         return []
     found = [one for one in problems(status, now) if one.kind != "versions"]
-    off = status.get("time", now) - (now - peer.seconds)
+    off = status.get("time", now) - (now - peer.digest_age)
     if status["process"] is not None and math.fabs(off) > _CLOCK:
         text = f"its clock is {math.fabs(off):.0f} s {'ahead of' if off > 0 else 'behind'} this machine's; set one"
         found.append(Alert(CRITICAL, text, "clock"))

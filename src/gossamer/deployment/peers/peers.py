@@ -490,7 +490,7 @@ class Peers:
             case PeerProbe(size):
                 peer.probe_came, peer.heartbeat_at = size, -math.inf  # which has the answer, at once
             case Digest():
-                peer.digest = content
+                peer.digest, peer.digest_at = content, now
             case Order():
                 if self._orders is not None and (why := self._orders.take(content)):
                     self._offence(peer, NO_ORDER, f"sent {why}", now)

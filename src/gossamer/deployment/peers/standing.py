@@ -202,6 +202,8 @@ class PeerState:
         Seconds since a probe that it has not answered; None while it owes no answer.
     digest : Digest, optional
         Digest that it said last, if it tells this node any.
+    digest_age : float
+        Seconds since it said that; it may have been heard since then, as where a connection was made anew.
     """
 
     state: StateName
@@ -215,6 +217,7 @@ class PeerState:
     owes: float | None = None
     version: str = ""
     digest: Digest | None = None
+    digest_age: float = 0.0
 
     def __str__(self) -> str:
         about = {"silent": f" for {self.seconds:.0f} s", "quarantined": f", {self.seconds:.0f} s left"}
@@ -252,8 +255,8 @@ class Peer:
         Content of its last heartbeat.
     counters : LinkCounters or None
         Numbers that it has said of the messages between the two.
-    digest : Digest or None
-        Digest that it said last.
+    digest, digest_at : Digest or None, float
+        Digest that it said last, and when.
     passed : bool
         Whether it has answered a probe.
     probed_at, probe_at : float or None, float
@@ -284,6 +287,7 @@ class Peer:
     version: str = ""
     counters: LinkCounters | None = None
     digest: Digest | None = None
+    digest_at: float = -math.inf
     passed: bool = False
     probed_at: float | None = None
     probe_at: float = -math.inf
@@ -339,4 +343,5 @@ class Peer:
             same |= {"finished": "", "passed": False}
         dropped, receipts = dict(self.standing.dropped), self.standing.disbelieved
         owes = None if self.probed_at is None else now - self.probed_at
-        return PeerState(self.called(now), seconds, dropped=dropped, receipts=receipts, owes=owes, **same)
+        same |= {"dropped": dropped, "receipts": receipts, "owes": owes, "digest_age": now - self.digest_at}
+        return PeerState(self.called(now), seconds, **same)

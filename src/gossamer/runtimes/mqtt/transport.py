@@ -277,6 +277,7 @@ class MqttTransport(Transport):
             if not self.counts["connected"] and str(code) != _TEMPORARY:
                 self._fail(self._reason)
             return
+        client.reconnect_delay_set(self.settings.rejoin, max(self.settings.rejoin, _LONGEST_RETRY))
         self._connection += 1
         self._largest = getattr(properties, "MaximumPacketSize", None)
         client.subscribe(topic(self.run, self.node, "+"), 1)

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ WELL |= {"peers": {"x": {"state": "up"}}, "connected": True}
 
 
 def party(said: Said | None = WELL, state: Any = "up", seconds: float = 1.0) -> PeerState:
-    return PeerState(state, seconds, True, "", {}, digest=None if said is None else Digest.of(said))
+    return PeerState(state, seconds, True, "", {}, digest=None if said is None else Digest.of(said), digest_age=seconds)
 
 
 def late(name: str, why: str = "", seconds: float = 40.0) -> Said:
@@ -205,6 +206,12 @@ def test_a_clock_that_is_off(off: float, words: str) -> None:
     found = problem("a", a=party({**WELL, "time": NOW + off - 1.0}), b=party())
     assert (found["level"], found["kind"]) == ("critical", "clock")
     assert words in found["text"]
+
+
+def test_what_was_said_a_while_ago_is_of_a_clock_that_goes() -> None:
+    """As where who watches was put off the broker meanwhile: it is heard again, and has not told anything new yet."""
+    told = replace(party({**WELL, "time": NOW - 40.0}), digest_age=40.0)
+    assert levels(a=told) == {"a": "ok"}
 
 
 def test_the_party_of_another_version_is_named_and_no_other() -> None:
