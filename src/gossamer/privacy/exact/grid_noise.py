@@ -340,9 +340,9 @@ class GridGaussian:
         if total.shape != (self.size,):
             raise SpecError(f"noise on a grid is for sums of {self.size} coordinates, found shape {total.shape}")
         answer = np.empty(self.size)
-        for start in range(0, self.size, _CHUNK):  # beside a large answer there is little else
-            steps = self.rounded(total[start : start + _CHUNK])
-            answer[start : start + _CHUNK] = (steps + discrete_gaussian(words, self.scale, steps.size)) * self.step
+        for start in range(0, self.size, 4 * _CHUNK):  # beside a large answer there is little else
+            steps, part = self.rounded(total[start : start + 4 * _CHUNK]), answer[start : start + 4 * _CHUNK]
+            np.multiply(steps + discrete_gaussian(words, self.scale, part.size), self.step, out=part)
         return answer
 
     def rounded(self, total: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
