@@ -70,6 +70,10 @@ class Blank:
         """Return what ``parts``, of which this is the first, are one after the other."""
         return Blank(sum(part.size for part in parts), self.dtype)
 
+    def mixed(self, others: Sequence[Any], shares: Sequence[float]) -> Blank:
+        """Return it + sum of (other - it) * share."""
+        return sum(((other - self) * share for other, share in zip(others, shares, strict=True)), self)
+
     def _combine(self, other: Any) -> Any:
         if isinstance(other, Vector):
             return NotImplemented  # its label decides
@@ -326,6 +330,16 @@ def shifted(model: Model, start: Model, end: Model, share: float) -> Model:
     if found is None:
         _check_model(model, start, end)
         found = model + (end - start) * share
+    return found
+
+
+def mixed(model: Model, others: Sequence[Model], shares: Sequence[float]) -> Model:
+    """``model`` + sum of (other - ``model``) * share, all [size]; `Released` if any is."""
+    if isinstance(model.values, Blank):
+        return entrywise([model, *others], np.add, model.values.mixed([one.values for one in others], shares))
+    found = model
+    for other, share in zip(others, shares, strict=True):
+        found = shifted(found, model, other, share)
     return found
 
 

@@ -133,6 +133,13 @@ def test_pairs_as_a_map(tmp_path, observers):
     assert ("links between" in drawn) == (observers != ["everyone"])
 
 
+@pytest.fixture
+def short_blocks(monkeypatch):
+    """Have blocks of time of one draw a node, as runs of many nodes do."""
+    monkeypatch.setattr("gossamer.experiment.audits.observers._DRAWS", 1)
+
+
+@pytest.mark.usefixtures("short_blocks")
 @pytest.mark.parametrize("name", ["gossip", "d_psgd", "muffliato", "push_sum"])
 def test_coefficients_make_the_messages_of_the_run_itself(name):
     topology = "directed_ring" if name == "push_sum" else "ring"
@@ -156,6 +163,7 @@ def test_coefficients_make_the_messages_of_the_run_itself(name):
         assert np.allclose(vector.values, expected, rtol=0, atol=1e-4 * np.abs(released).max())
 
 
+@pytest.mark.usefixtures("short_blocks")
 @pytest.mark.parametrize(
     "changes",
     [{}, {"faults": {"absences": [{"node": 2, "start": 2.0}]}}],

@@ -48,7 +48,7 @@ from gossamer.topology.graphs import Graph
 from gossamer.topology.kinds import Ring
 from gossamer.topology.mixing import Matrix, metropolis, spectral_gap
 from gossamer.topology.topologies import Topology
-from gossamer.vectors import Model, Public, Released, shifted, stepped
+from gossamer.vectors import Model, Public, Released, mixed, shifted, stepped
 
 
 class Settings(PairedSettings):
@@ -119,11 +119,8 @@ class Row:
 
     def averaged(self, own: Model, heard: Mapping[str, Model]) -> Model:
         """Return (W X)_i: the weight of a neighbour that is not ``heard`` is the node's ``own``."""
-        mixed = own
-        for name, weight in self.weights.items():
-            if name in heard:
-                mixed = shifted(mixed, own, heard[name], weight)
-        return mixed
+        there = [name for name in self.weights if name in heard]
+        return mixed(own, [heard[name] for name in there], [self.weights[name] for name in there])
 
     def accelerated(self, mixed: Model, before: Model | None) -> Model:
         """Return gamma (W X)_i + (1 - gamma) x_i of the step ``before``, if there is one in this round."""
@@ -206,7 +203,8 @@ class SynchronousNode(LockStepNode):
             return  # of a step that was made without it
         if sender not in s.heard:
             s.heard[sender], s.heard_of[sender] = iterate.model, iterate.step
-            if s.sent and not self.missing:
+            # Most messages are not the last of a step, and to find who is missing takes longer than to count.
+            if s.sent and len(s.heard) + len(s.away) + len(s.left) >= len(self.neighbours) and not self.missing:
                 yield from self.advance()
         elif iterate.step > s.heard_of[sender]:
             s.ahead[sender], s.ahead_of[sender] = iterate.model, iterate.step
@@ -214,8 +212,7 @@ class SynchronousNode(LockStepNode):
     def average(self) -> None:
         """Line 4."""
         s = self.state
-        mixed = self.row.averaged(s.w, s.heard)
-        s.before, s.w = s.w, self.row.accelerated(mixed, s.before).within()
+        s.before, s.w = s.w, self.row.accelerated(self.row.averaged(s.w, s.heard), s.before).within()
         s.step, s.sent = s.step + 1, False
         if s.step % self.steps_a_round == 0:
             s.before = None

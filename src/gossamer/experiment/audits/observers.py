@@ -47,6 +47,8 @@ MOST = 2 * 2**30
 """Bytes of coefficients that are kept at a time, about."""
 _FAINT = 1e-5
 """Part of the largest singular value up to which messages are rounded too much to tell anything."""
+_DRAWS = 512
+"""Draws of a block of time, about: fewer take little less, and to start a block takes long."""
 Traces = Mapping[str, Path]
 
 
@@ -85,9 +87,9 @@ def linear_system(
     if prepared.experiment.faults.hostile is not None:
         raise NotLinear("expected nodes that send what they have, found faults.hostile")
     context = prepared.context(plan.mechanisms, plan.quotas, blank=True, lengths=plan.lengths)
-    shared = len(prepared.graph.edges) if prepared.experiment.terms.paired else 0
+    round_of_all = len(context.names) + (len(prepared.graph.edges) if prepared.experiment.terms.paired else 0)
     # Where noise and gradients are apart, there are no blocks.
-    book = Book(2**62 if prepared.cast.trust or started else len(context.names) + shared)
+    book = Book(2**62 if prepared.cast.trust or started else round_of_all * math.ceil(_DRAWS / round_of_all))
     size, dtype = context.initial.size, context.initial.values.dtype
     start = Combination(size, dtype, np.zeros(0), book)
     start = book.drawn(size, dtype, 1.0, Draw("", 0.0)) if started else start
@@ -231,7 +233,8 @@ class NetworkPrivacy:
         wanted = list(observers) or [f"node:{name}" for name in nodes]
         members = {one: members_of(one, nodes) for one in wanted}
         rows = plan.updates or 1
-        each = max(1, MOST // (48 * rows))  # it hears two vectors an update, written in three of each node
+        # It hears two vectors an update, written in three of each node, or in the draws of a block.
+        each = max(1, MOST // (16 * rows * max(3, _DRAWS // len(nodes))))
         found: dict[str, Mapping[str, Mu]] = {}
         for first in range(0, len(wanted), each):
             some = wanted[first : first + each]

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,14 +60,24 @@ class Block:
     draws: int
     ends: csr_array
 
+    @cached_property
+    def halves(self) -> list[Any]:
+        """Those at its start, and its draws, of the vectors at its end; dense where that takes as little memory."""
+        return _halves(self.ends, self.base)
+
 
 @dataclass(frozen=True)
 class _Step:
-    """V of a block, split into the rows ``old`` of what was unknown before it and ``new`` of its draws; N of these."""
+    """V of a block, split into the rows ``old`` of what was unknown before it and ``new`` of its draws.
+
+    Of N there are ``known``, rows of draws and columns of what was before, and ``told`` told' + ``way`` new' of draws.
+    """
 
     old: FloatArray
     new: FloatArray
     known: FloatArray
+    told: FloatArray
+    way: FloatArray
 
 
 def grams(
@@ -117,11 +129,13 @@ def _fill(
     """
     if high - low == 1:
         step = steps[low]
-        known = step.known[:, len(step.old) :]
         for part, numbers, until in parties:
-            at = numbers[until[low] : until[high]] - firsts[low]
-            part[until[low] : until[high], until[low] : until[high]] = known[at[:, None], at]
-        return step.old.T, step.new, step.known[:, : len(step.old)]
+            first, last = until[low], until[high]
+            if first < last:
+                at = numbers[first:last] - firsts[low]
+                told, new = step.told[at], step.new[at]
+                part[first:last, first:last] = told @ told.T + step.way[at] @ new.T
+        return step.old.T, step.new, step.known
     middle = (low + high) // 2
     early, left, first_half = _fill(steps, firsts, parties, low, middle)
     late, second_half, right = _fill(steps, firsts, parties, middle, high)
@@ -149,17 +163,17 @@ def _steps(
         noise = (~own[block.first : block.first + block.draws]).astype(np.float64)
         # Rounding is of these, and others may be far longer.
         summands = np.append(np.sqrt(np.maximum(np.diag(whole), 0.0)), noise)
-        told = _written(matrix, unknown, noise)
+        told = _written(_halves(matrix, block.base), unknown, noise)
         basis, clear = span([*told], old + block.draws, abs(matrix) @ summands, len(own))
         if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
             return [], False
-        ends, sizes = _written(block.ends, unknown, noise), (abs(block.ends) @ summands)[:, None]
-        before, since = block.ends[:, : block.base], block.ends[:, block.base :]
+        before, since = block.halves
+        ends, sizes = _written(block.halves, unknown, noise), (abs(block.ends) @ summands)[:, None]
         whole = before @ (before @ whole).T + since @ ends[:, old:].T
         for _ in range(2):
             ends -= (ends @ basis) @ basis.T
         scaled = np.divide(ends, sizes, out=np.zeros_like(ends), where=sizes > 0)
-        across, r, _ = qr(scaled.T, mode="economic", pivoting=True, check_finite=False)
+        across, r, _ = qr(scaled.T, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
         new = np.abs(np.diag(r))
         across = across[:, : np.count_nonzero(new > ROUNDING / 10)]
         if new[: across.shape[1]].min(initial=1.0) < _APART:
@@ -168,13 +182,19 @@ def _steps(
         spans.append((basis, across, old))
     steps, later = [], np.zeros((0, 0))
     for basis, across, old in reversed(spans):
-        way = later @ across.T
-        steps.append(_Step(across[:old], across[old:], basis[old:] @ basis.T + across[old:] @ way))
-        later = basis[:old] @ basis[:old].T + across[:old] @ way[:, :old]
+        way = across @ later
+        known = basis @ basis[:old].T + way @ across[:old].T
+        steps.append(_Step(across[:old], across[old:], known[old:], basis[old:], way[old:]))
+        later = known[:old]
     return steps[::-1], True
 
 
-def _written(matrix: csr_array, unknown: FloatArray, noise: FloatArray) -> FloatArray:
+def _halves(matrix: csr_array, base: int) -> list[Any]:
+    parts = matrix[:, :base], matrix[:, base:]
+    return [part.toarray() if 4 * part.nnz > part.shape[0] * part.shape[1] else part for part in parts]
+
+
+def _written(halves: Sequence[Any], unknown: FloatArray, noise: FloatArray) -> FloatArray:
     """Return the vectors of a block in what was unknown before it, and its draws."""
-    base = len(unknown)
-    return np.hstack([matrix[:, :base] @ unknown, matrix[:, base:].toarray() * noise])
+    before, since = halves
+    return np.hstack([before @ unknown, (since if isinstance(since, np.ndarray) else since.toarray()) * noise])

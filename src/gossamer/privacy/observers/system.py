@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 from weakref import ref
@@ -83,22 +83,26 @@ class Combination(Blank):
             sum(one.size for one in parts), self.dtype, self.row, self.book, max(one.sums for one in parts), self.first
         )
 
+    def mixed(self, others: Sequence[Any], shares: Sequence[float]) -> Combination:
+        return self._with(others, shares, 1.0 - math.fsum(shares), 1 + (len(others) > 1))
+
     def _plus(self, other: Any, sign: float) -> Combination:
-        if not isinstance(other, Combination) or other.entries != self.entries:
-            raise NotLinear(f"expected vectors of one system, found a {type(other).__name__}")
-        for one in (self, other):
+        return self._with([other], [sign], 1.0, 1)
+
+    def _with(self, others: Sequence[Any], factors: Sequence[float], own: float, deeper: int) -> Combination:
+        """Return ``own`` times it plus ``factors`` times others, that many sums deeper."""
+        for one in (self, *others):
+            if not isinstance(one, Combination) or one.entries != self.entries:
+                raise NotLinear(f"expected vectors of one system, found a {type(one).__name__}")
             if one.book is not None and not one.sums:
                 one.book.used(one.row)
-        mine, theirs = self.row, other.row
-        if len(mine) >= len(theirs):
-            total = mine.copy()
-            part = total[: len(theirs)]
-            np.add(part, theirs, out=part) if sign > 0 else np.subtract(part, theirs, out=part)
-        else:
-            total = theirs.copy() if sign > 0 else -theirs
-            total[: len(mine)] += mine
-        dtype, sums = np.result_type(self.dtype, other.dtype), min(self.sums, other.sums) + 1
-        return Combination(self.size, dtype, total, self.book or other.book, sums, self.first)
+        total = np.zeros(max(len(one.row) for one in (self, *others)))
+        for one, factor in zip((self, *others), (own, *factors), strict=True):
+            total[: len(one.row)] += one.row if factor == 1.0 else factor * one.row
+        dtype = np.result_type(self.dtype, *(one.dtype for one in others))
+        sums = min(one.sums for one in (self, *others)) + deeper
+        book = next((one.book for one in (self, *others) if one.book is not None), None)
+        return Combination(self.size, dtype, total, book, sums, self.first)
 
     def __add__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, Vector) else self._plus(other, 1.0)
@@ -389,5 +393,11 @@ def _read(observer: str) -> tuple[str, frozenset[str]]:
 
 def vectors_in(message: Any) -> Iterator[Vector]:
     """Yield the vectors of a message, whose fields are whole numbers and vectors."""
-    values = (getattr(message, one.name) for one in fields(message))
+    kind: type = type(message)
+    values = (getattr(message, name) for name in _names(kind))
     return (value for value in values if isinstance(value, Vector))
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
