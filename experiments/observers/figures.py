@@ -105,5 +105,5 @@ def _pairwise(records: Sequence[Record]) -> Any:
             axis.grid(alpha=0.3)
             axis.set_visible((one, graph) in {at[:2] for at, values in found.items() if values})
         row[0].set_ylabel("accuracy")
-    axes[0][0].legend(fontsize="small")
+    axes[0][-1].legend(fontsize="small", loc="center")
     return figure
