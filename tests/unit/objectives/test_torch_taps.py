@@ -96,6 +96,15 @@ def test_code_of_ones_own_is_computed_layer_by_layer() -> None:
     assert torch_module.plan(data).strategy == "layers"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_module_that_writes_over_its_examples_is_computed_layer_by_layer(dtype: torch.dtype) -> None:
+    """What one way has made of made-up examples is not what another is shown."""
+    module = nn.Sequential(nn.LeakyReLU(0.3, inplace=True), nn.Linear(4, 3)).to(dtype)
+    objective = TorchModule(module)
+    features = np.random.default_rng(0).standard_normal((7, 4)).astype(str(dtype)[6:])
+    assert objective.plan(Split(features, np.arange(7) % 3)).strategy == "layers"
+
+
 def test_outputs_that_are_changed_in_place_keep_their_own_gradients() -> None:
     """Also those of a first layer, before which nothing has a gradient, and of a layer that is there twice."""
     twice = nn.Linear(6, 6)

@@ -31,7 +31,7 @@ _OF_PEERS = ("reach", "peers", "progress", "receipts")
 _BY_ITSELF = ("not allowed", "too large", "perhaps too large", "not acknowledged")
 """Beginnings of what the broker says to whoever is refused there, as of `Transport.refusal`."""
 _CLOCK = 30.0  # seconds by which clocks may differ
-_PATIENCE = 15.0  # seconds for which nobody is missed at first
+_PATIENCE = 15.0  # seconds for which nobody is missed at first, nor once the broker is there again
 UNHEARD = "not heard"
 _KEPT = ("version", "since", "updates", "releases", "planned_releases")
 
@@ -84,6 +84,7 @@ class Watch:
         limits = TransportSettings(patience, rejoin=rejoin)
         self.transport = connection(self.invitation.broker, *ends, place / below, place / papers.IDENTITY, limits, say)
         names = [member.name for member in members]
+        self._back = 0.0  # when the connection will have been there for a while
         self._certificates = {name: folder / name / below / papers.CERTIFICATE for name in names}
         self.orders = Orders(self.folder / papers.ORDERS, self.invitation.run, self.invitation.organiser)
         self._peers = Peers(identity, *ends, members, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
@@ -92,6 +93,7 @@ class Watch:
         """Listen for so many seconds, or until it is done."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until and not done():
+            self._back = self._back if self.transport.connected else now + _PATIENCE
             self._send(self._peers.wake(now))
             datagram = self.transport.receive(min(0.5, until - now))
             if datagram is not None:
@@ -113,7 +115,8 @@ class Watch:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self._certificates[name])]
-        here, slow = self.transport.connected, slowness(self.invitation.broker)
+        here = self.transport.connected and time.monotonic() >= self._back
+        slow = slowness(self.invitation.broker)
         found = judged(states, self.invitation.run, time.time(), expired, connected=here, slow=slow)
         for name in (name for name in found if REMOVE + name in self.orders.known):
             if found[name]["state"] not in ENDED:
@@ -167,7 +170,7 @@ def judged(
     expired : sequence of str, optional
         Parties whose certificate has expired, by its copy here.
     connected : bool
-        Whether who watches has the broker.
+        Whether who watches has the broker, and has had it for a while.
     slow : float
         How many times longer than on a broker all are waited for.
     """
@@ -191,7 +194,8 @@ def judged(
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))
     own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
-    cut = _cut_off({name: found[name] for name in heard if name not in own}, ALONE * slow)
+    least = ALONE * slow if connected else math.inf  # what would be news has no way here
+    cut = _cut_off({name: found[name] for name in heard if name not in own}, least)
     for name, text in cut.items():
         if all(one.kind != "reach" or one.level != CRITICAL for one in wrong[name]):
             wrong[name].append(Alert(CRITICAL, text, "reach"))
@@ -287,7 +291,7 @@ def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
 def _of_silent(peer: PeerState, heard: bool, missed: list[str], connected: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
     if not connected:
-        return Alert(WARNING, "this machine has no connection to the broker, and goes on trying", "broker")
+        return Alert(WARNING, "this machine has lost the broker, or had just now, and goes on trying", "broker")
     if peer.state == "never heard" and peer.seconds < _PATIENCE:
         return Alert(WARNING, "was called, and has not answered yet", "silence")
     silent = f"not heard for {peer.seconds:.0f} s"

@@ -227,7 +227,7 @@ def probe(network: Network, model: Tensor, features: Tensor, target: tuple[int, 
         kept = remembered(twin.module)
         batched = network if failures else for_batches(network, tuple(features.shape[1:]))
         problem = "its code needs numbers of one type" if failures else layers_problem(network)
-        layers = problem or _layered(batched, model, some, aims)
+        layers = problem or _layered(batched, model, some.clone(), aims)  # code may write over what it is given
         if network.size >= 2**20:  # what has hooks or is a graph refers to itself, and would stay for a while
             gc.collect()
         try:

@@ -106,6 +106,12 @@ def test_over_a_store_that_is_slow_nobody_is_red_so_soon() -> None:
         assert judged(parties, RUN, NOW, slow=6.0)["a"]["level"] == level
 
 
+def test_what_was_not_acknowledged_when_the_connection_was_lost_may_have_been_since() -> None:
+    parties = {"server": party(deaf("a", seconds=12.0), seconds=20.0), "a": party(deaf(up=("server",)), seconds=20.0)}
+    assert judged(parties, RUN, NOW)["a"]["level"] == "critical"
+    assert judged(parties, RUN, NOW, connected=False)["a"]["level"] == "ok"
+
+
 def test_who_says_that_its_broker_confirms_nothing_is_red_alone() -> None:
     says = "not acknowledged: the broker has confirmed nothing that was sent for 31 s"
     parties = {"a": party({**deaf(up=("server",)), "broker_says": says}), "server": party(deaf("a", up=("b",)))}
@@ -300,7 +306,7 @@ def denied(path: Path, **_: Any) -> None:
 class Listening:
     """Stands for who watches, with what it has heard."""
 
-    transport = contextlib.nullcontext()
+    transport, _back = contextlib.nullcontext(), 0.0
 
     def __init__(self, removed: list[str], **parties: PeerState) -> None:
         self.orders = SimpleNamespace(removed=removed, known={REMOVE + name: "" for name in removed})
@@ -310,6 +316,21 @@ class Listening:
         self.transport.connected = True  # type: ignore[attr-defined]
 
     look, statuses, waits_for = lambda *_: None, Watch.statuses, Watch.waits_for
+    _send = Watch._send
+
+
+def test_who_watches_misses_nobody_as_soon_as_its_connection_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For half a minute somebody else had it, to give an order: parties were last heard before that."""
+    clock, parties = [1000.0], {name: party(WELL, "silent", 46.0) for name in "ab"}
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("gossamer.deployment.overview.watch.slowness", lambda broker: 1.0)
+    watch = Listening([], **parties)
+    watch._peers.wake = lambda now: []
+    watch.transport.receive = lambda seconds: clock.__setitem__(0, clock[0] + seconds)  # type: ignore[attr-defined]
+    for connected, seconds, level in ((False, 30.0, "warning"), (True, 5.0, "warning"), (True, 15.0, "critical")):
+        watch.transport.connected = connected  # type: ignore[attr-defined]
+        Watch.look(watch, seconds)  # type: ignore[arg-type]
+        assert {one["level"] for one in watch.statuses().values()} == {level}, (connected, seconds)  # type: ignore[call-arg]
 
 
 READY: Said = {**WELL, "state": "waiting", "rehearsal": {"peers": "", "disk": "", "memory": ""}}
