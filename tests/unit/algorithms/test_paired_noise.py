@@ -434,6 +434,15 @@ def test_what_observers_learn_has_the_release_that_found_the_scale(tmp_path, noi
     assert with_it == pytest.approx({pair: (mu**2 + 1 / 25) ** 0.5 for pair, mu in without.items()}, rel=1e-3)
 
 
+def test_who_makes_no_update_has_told_of_the_scale_all_the_same(tmp_path):
+    sections = {"dataset": {**points_in(tmp_path), "scale": {"name": "private", "noise_multiplier": 5.0}}}
+    away = {"absences": [{"node": 2, "start": 0.0}]}
+    changes = {"name": "d_psgd", "updates_per_node": 4, "noise": "independent"}
+    prepared = prepare(spec_of(changes, objective="logistic", faults=away, **sections))
+    of = NetworkPrivacy.of(prepared, ["everyone", "node:node-1"]).found
+    assert [of[one]["node-2"].most for one in ("everyone", "node:node-1")] == pytest.approx([1 / 5, 1 / 5])
+
+
 def test_a_release_before_the_run_shares_no_draw(tmp_path):
     """A private scale's noise is each node's own, in the run and in all three guarantees."""
     run = {"dataset": {**points_in(tmp_path), "scale": {"name": "private", "share": 0.5}}, "objective": "logistic"}

@@ -230,6 +230,7 @@ class NetworkPrivacy:
         # What finds a private scale has all examples and noise of its own, and everybody is told.
         before = beforehand(prepared) if prepared.scaled_privately else {}
         scaled = prepared.experiment.rows_per_person * full_mu(before, prepared.experiment.privacy.relation)
+        least = dict.fromkeys(prepared.names if scaled else (), Mu(0.0, 0.0))  # also of who makes no update
         wanted = list(observers) or [f"node:{name}" for name in nodes]
         members = {one: members_of(one, nodes) for one in wanted}
         rows = plan.updates or 1
@@ -246,8 +247,9 @@ class NetworkPrivacy:
             against = partial(system.against, participation=participation, loose=loose)
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
-                    parties = [name for name in nodes if name in all_of_it.keys() - members[one]]
-                    found[one] = {name: all_of_it[name].beside(scaled) for name in parties}
+                    told = {**least, **all_of_it}
+                    parties = [name for name in nodes if name in told.keys() - members[one]]
+                    found[one] = {name: told[name].beside(scaled) for name in parties}
         return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, against_nodes(plan))
 
     def epsilon(self, mu: float) -> float:
