@@ -46,7 +46,8 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
         cells[parties.index(row["party"]), observers.index(row["observer"])] = row["epsilon"]
     near = [(row["hops"], row["epsilon"]) for row in rows if row.get("hops") and row["epsilon"] > 0]
     with matplotlib.rc_context(fname=LOOKS):
-        figure = figure_class(figsize=(7.0, 3.2), layout="constrained")
+        height = max([3.2, *(2.5 + 0.05 * len(name) for name in order)])  # names stand below the map
+        figure = figure_class(figsize=(7.0, height), layout="constrained")
         left, *right = figure.subplots(1, 2 if near else 1, squeeze=False)[0]
         finite = cells[(cells > 0) & (cells < math.inf)]
         most = finite.max(initial=guaranteed if guaranteed < math.inf else 1.0)

@@ -21,6 +21,7 @@ from gossamer.experiment.runs.trackers import Listeners
 from gossamer.privacy.observers.system import NotLinear, vectors_in
 from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.trace import read_steps, write_step
+from gossamer.report.leakage_map import drawer
 
 RING = {
     "dataset": "digits",
@@ -131,6 +132,25 @@ def test_pairs_as_a_map(tmp_path, observers):
         assert (tmp_path / f"map{ending}").read_bytes().startswith(begins)
     drawn = (tmp_path / "map.svg").read_text()
     assert ("links between" in drawn) == (observers != ["everyone"])
+
+
+def test_a_map_has_room_for_long_names_of_observers():
+    heights = []
+    for name in ("node:node-0", "coalition:" + ",".join(f"node-{place}" for place in range(9))):
+        rows = [{"observer": name, "party": "node-9", "hops": 1, "mu": 1.0, "epsilon": 2.0}]
+        drawn = drawer(Path("map.svg"))(rows, 3.0).decode()
+        heights.append(float(drawn.split('height="')[1].split("pt")[0]))
+    assert heights[0] == pytest.approx(3.2 * 72)
+    assert heights[1] > heights[0] + 2 * 72  # 73 letters of 9 points take two inches more than ten
+
+
+def test_a_link_that_no_update_goes_over_is_refused(capsys, tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(RING))
+    for observer in ("link:node-0,node-2", "final+link:node-0,node-2"):
+        assert main(["account", "--observers", str(path), "--observer", observer]) == 2
+        said = capsys.readouterr().err
+        assert "link:node-0,node-2: no update goes over a link between them; take two neighbours" in said
 
 
 @pytest.fixture
@@ -329,7 +349,7 @@ def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"optimizer": "adam"}, "product of two vectors"),
+        ({"optimizer": "adam"}, "product of vectors, as in adaptive optimizers"),
         ({"name": "fedbuff", "topology": None, "updates_per_node": None}, "gradients of a fixed clip"),
         (
             {**dict.fromkeys(("topology", "batch_size", "updates_per_node")), "name": "increasing"}

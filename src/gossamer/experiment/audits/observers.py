@@ -244,6 +244,9 @@ class NetworkPrivacy:
             everywhere = any(not members_of(part, nodes) for part in parts)
             with failing_as(SpecError, "", "; the guarantee against everyone stands", NotLinear):
                 system = linear_system(prepared, plan, None if everywhere else near, traces)
+            for part in sorted(parts):
+                if part.startswith("link:") and not system.seen_by(part):
+                    raise SpecError(f"{part}: no update goes over a link between them; take two neighbours")
             against = partial(system.against, participation=participation, loose=loose)
             with one_blas_thread():
                 for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):

@@ -114,7 +114,7 @@ class Combination(Blank):
         if isinstance(factor, Vector):
             return NotImplemented
         if isinstance(factor, Blank | np.ndarray):
-            raise NotLinear("expected a vector times a number, found a product of two vectors")
+            raise NotLinear("expected a vector times a number, found a product of vectors, as in adaptive optimizers")
         return Combination(self.size, self.dtype, self.row * float(factor), self.book, self.sums, self.first)
 
     def __rmul__(self, factor: Any) -> Any:
