@@ -28,7 +28,8 @@ _EVERY = 5.0  # seconds between two tables, where one is watched
 
 def status_command(options: argparse.Namespace) -> int:
     """Show how the parties are; the worst of them gives the exit code."""
-    watch = Watch(options.dir, say, options.wait, options.run, rejoin=30 if options.watch or options.live else 10)
+    options.watch = options.watch or options.live is not None  # tables have their time, and documents a line
+    watch = Watch(options.dir, say, options.wait, options.run, rejoin=30 if options.watch else 10)
     with door_for(options) as door, watch.transport, ExitStack() as stack:
         page = None
         if door is not None:
@@ -37,9 +38,10 @@ def status_command(options: argparse.Namespace) -> int:
             page = ShownParties()
             stack.enter_context(served_here(page, door))
             say(f"the parties, for you alone, until Ctrl-C: {door.address}")
-            options.watch = True  # so tables have their time, and documents are a line each
         watch.look(options.wait, watch.all_heard)
         while True:
+            if options.watch and not watch.transport.connected:
+                say("no connection to the broker, which may have another who watches or orders: as all were heard last")
             code = _shown(options, found := watch.statuses())
             if page is not None:
                 page.show(watch.invitation.run, found, _table(found))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.reference.linked_peers import RUN
@@ -315,7 +316,8 @@ class Listening:
         self.folder, self.invitation = Path(), SimpleNamespace(run=RUN, broker="mqtt://localhost:1883")
         self.transport.connected = True  # type: ignore[attr-defined]
 
-    look, statuses, waits_for = lambda *_: None, Watch.statuses, Watch.waits_for
+    look = all_heard = lambda *_: None
+    statuses, waits_for = Watch.statuses, Watch.waits_for
     _send = Watch._send
 
 
@@ -403,3 +405,17 @@ def test_an_organiser_hears_that_another_copy_of_the_folder_gave_a_newer_order(
     assert "a did not say that they know it" in said
     told = f"a goes by {later}, of another copy of stays: use that, or repeat this up to its number."
     assert (told in said) == ("another copy" in said) == bool(later)
+
+
+@pytest.mark.parametrize("chosen", [{"watch": True, "live": None}, {"watch": False, "live": 0}])
+def test_who_goes_on_watching_leaves_the_broker_to_orders_and_says_so(
+    chosen: Said, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard, given = Listening([], a=party(WELL)), []
+    monkeypatch.setattr(heard, "look", Mock(side_effect=[None, KeyboardInterrupt]))
+    monkeypatch.setattr(heard.transport, "connected", False)
+    monkeypatch.setattr(overview, "Watch", lambda *_, **how: given.append(how) or heard)
+    with pytest.raises(KeyboardInterrupt):
+        overview.status_command(argparse.Namespace(dir=Path(), run=None, wait=0, json=True, prometheus=None, **chosen))
+    assert given == [{"rejoin": 30}]
+    assert "no connection to the broker" in capsys.readouterr().err
