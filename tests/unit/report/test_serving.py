@@ -315,14 +315,16 @@ def test_who_has_the_page_of_a_federation_has_a_document_a_line(
         if next(looks, None) is None:
             raise KeyboardInterrupt
 
+    connected = nullcontext()
+    vars(connected)["connected"] = True
     watch = SimpleNamespace(
-        transport=nullcontext(),
+        transport=connected,
         look=look,
         all_heard=None,
         invitation=SimpleNamespace(run="run"),
         statuses=lambda: {"a": one | {"dropped": {}}},
     )
-    monkeypatch.setattr("gossamer.cli.federation.overview.Watch", lambda *_: watch)
+    monkeypatch.setattr("gossamer.cli.federation.overview.Watch", lambda *_, rejoin: watch if rejoin == 30 else None)
     assert main(["federation", "status", str(tmp_path), "--live", "--json"]) == 130
     out, told = capsys.readouterr()
     assert [json.loads(line)["a"]["node"] for line in out.splitlines()] == ["a", "a"]
