@@ -67,13 +67,13 @@ drill: $(READY) ## eight hospitals through outages 20 times, with processes and 
 DEPLOYMENT := tests/end_to_end/test_mqtt_transport.py tests/end_to_end/test_broker_access.py tests/parity \
 	tests/end_to_end/test_federation_*.py tests/end_to_end/test_founded_*.py tests/end_to_end/test_deployment_*.py \
 	tests/end_to_end/test_hostile_party.py
-# They wait for one another most of the time: twice as many as processors.
+# They wait for one another most of the time: twice as many as processors. Those marked nightly are left to test-slow.
 test-deployment: $(READY) ## the slow tests of real processes over brokers; `make test` runs the others (what CI runs)
-	@$(BIN)/python -m pytest -n $$((2 * $$(nproc))) --dist worksteal --slow -m slow $(DEPLOYMENT)
+	@$(BIN)/python -m pytest -n $$((2 * $$(nproc))) --dist worksteal --slow -m "slow and not nightly" $(DEPLOYMENT)
 
 # Processes and brokers wait for one another; a machine that is busy with something else can keep one waiting too long.
 test-deployment-again: $(READY) ## those that failed once more, one at a time: what fails twice is no accident
-	@$(BIN)/python -m pytest --slow -m slow --last-failed --last-failed-no-failures none $(DEPLOYMENT)
+	@$(BIN)/python -m pytest --slow -m "slow and not nightly" --last-failed --last-failed-no-failures none $(DEPLOYMENT)
 
 lint: $(READY) ## style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

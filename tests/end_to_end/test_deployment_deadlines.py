@@ -41,6 +41,7 @@ def logs() -> list[str]:
     return [path.read_text() for path in Path("up").glob("*/state/node.log")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -155,6 +155,7 @@ def parties(called_here: None) -> Iterator[dict[str, Administrator]]:
             party.kill()
 
 
+@pytest.mark.nightly
 def test_drill(parties: dict[str, Administrator]) -> None:
     a, b, c, server = (parties[name] for name in (A, B, C, SERVER))
     for party in (a, b, c):

@@ -91,6 +91,7 @@ def command(*arguments: object) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.usefixtures("called_here")
 def test_kill_stop_and_a_broker_that_goes(
@@ -124,6 +125,7 @@ def test_kill_stop_and_a_broker_that_goes(
         assert "Traceback" not in there.output(A) + there.output(B) + there.output(C)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [GOSSIP, AUDP], ids=["gossip", "audp"])
 def test_a_party_that_is_gone_for_ever(spec: str, tmp_path: Path, broker: EmbeddedBroker) -> None:
@@ -178,6 +180,7 @@ def test_a_party_that_leaves(tmp_path: Path, broker: EmbeddedBroker) -> None:
         check_lives(there, {A: 1}, left=[A])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_interrupt_at_any_instant_is_clean(tmp_path: Path, broker: EmbeddedBroker) -> None:
     """From the first line of the command on: an exit code that says so, no traceback, and a node that goes on later."""
@@ -241,6 +244,7 @@ def test_a_store_that_was_killed_at_its_making(tmp_path: Path, broker: EmbeddedB
         assert "Traceback" not in there.output(A)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_broker_that_flaps(tmp_path: Path, broker: EmbeddedBroker) -> None:
     """Away for two seconds in every four."""

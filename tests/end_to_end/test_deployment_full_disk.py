@@ -51,6 +51,7 @@ def own_disks() -> None:
         pytest.skip("nobody may mount a file system of their own here")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", ["0", "64k", "1m"])
 def test_a_disk_fills_and_is_made_larger(size: str, tmp_path: Path, broker: EmbeddedBroker) -> None:
     """At its start, when it makes its store, and in the middle of its run; each time it goes on when there is room."""

@@ -63,6 +63,7 @@ def test_a_round_may_wait_a_deadline_for_each_incident(drill: ModuleType) -> Non
     assert drill.most_later("node-5", script, 0.0) == pytest.approx(alone + 6.0 + drill.START)
 
 
+@pytest.mark.nightly
 def test_all_incidents(drill: ModuleType, tmp_path: Path) -> None:
     """Those who are there finish, with a complete ledger; the old copy is refused; the one that is gone is charged."""
     script = drill.Script(tuple(drill.Incident(**one) for one in INCIDENTS))

@@ -70,6 +70,7 @@ def nodes(there: Parties) -> dict[str, Node]:
     return there.federation.nodes()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("there", ["gossip", "audp"], indirect=True)
 def test_one_that_joins_takes_part(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
     """Those who run notice the newer invitation by themselves; one that was stopped does when it is started again."""
@@ -97,6 +98,7 @@ def test_one_that_joins_takes_part(there: Parties, capsys: pytest.CaptureFixture
         assert np.all(np.isfinite(models))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("there", ["gossip"], indirect=True)
 def test_a_newer_invitation_that_cannot_be_accepted(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
     """To another run, or one that is cut off: those who run say so and go on."""

@@ -268,6 +268,7 @@ def test_a_server_is_sent_masks_and_keys_and_the_sum_is_right(
 # When something fails
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FEDAVG % 60, FEDBUFF % 60], ids=["fedavg", "fedbuff"])
 def test_kills_charge_no_less_than_was_said(algorithm: str, tmp_path: Path, broker: EmbeddedBroker) -> None:

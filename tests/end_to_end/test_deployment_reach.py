@@ -71,6 +71,7 @@ def test_large_messages_that_a_broker_drops_charge_nothing(tmp_path: Path, capsy
                 assert ": 0 % of its square" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_an_access_list_that_is_wrong_in_the_midst_of_a_run_and_is_mended(tmp_path: Path) -> None:
     with Mosquitto(access=ALL) as broker:
         federation = LocalFederation.found(experiment(SPEC % (160, "0.4", 30)), tmp_path / "f", broker.url)
@@ -92,6 +93,7 @@ def test_an_access_list_that_is_wrong_in_the_midst_of_a_run_and_is_mended(tmp_pa
                 assert "no longer so: no peer has acknowledged anything for" in there.log(name)
 
 
+@pytest.mark.nightly
 def test_a_run_that_ends_alone_is_not_ok(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By request parties spend their budgets alone: the exit code, the status and the summary say that they did.
 

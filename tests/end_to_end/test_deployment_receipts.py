@@ -81,6 +81,7 @@ def put_back(there: Parties, name: str, copy: Path) -> None:
         shutil.copy(file, ledger(there, name).parent)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_receipts_are_whole_after_kills_and_an_old_ledger_is_noticed(
     tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]

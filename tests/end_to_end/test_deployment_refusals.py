@@ -395,6 +395,7 @@ def test_a_node_that_shall_forget(party: Party) -> None:
 # While a process runs
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_second_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the same store it is refused at once. With another one it hears from its peers that its store is not the

@@ -100,6 +100,7 @@ def test_data_are_in_a_sum_once(party: Party) -> None:
     assert (code, len(said.splitlines())) == (2, 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FEDAVG % 150, FEDBUFF % 150], ids=["fedavg", "fedbuff"])
 def test_kills_charge_no_less_than_was_released(algorithm: str, tmp_path: Path, broker: EmbeddedBroker) -> None:

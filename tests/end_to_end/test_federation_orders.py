@@ -211,6 +211,7 @@ from gossamer.cli import main
 sys.exit(main(sys.argv[1:]))"""
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(FoundedBroker.missing() is not None, reason="needs mosquitto")
 def test_a_removed_party_that_goes_on_is_refused_by_all_and_then_by_the_broker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

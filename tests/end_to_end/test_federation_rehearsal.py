@@ -42,6 +42,7 @@ def killed_before_its_plan_was_charged(place: Path, command: list[str]) -> None:
         stored_node(options, fitting(options, accept(options), folder), folder, stack)
 
 
+@pytest.mark.nightly
 def test_who_is_ready_and_who_is_off(
     tmp_path: Path, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

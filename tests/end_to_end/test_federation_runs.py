@@ -155,6 +155,7 @@ def test_two_runs_in_one_ledger_with_kills_between_and_during_them(
         assert spent(folder, capsys) == before
 
 
+@pytest.mark.nightly
 def test_orders_are_to_one_run_and_the_other_goes_on(there: Parties, capsys: pytest.CaptureFixture[str]) -> None:
     folder = there.federation.folder
     allow(folder, "organiser_may_stop: yes\n")

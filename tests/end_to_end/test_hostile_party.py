@@ -95,6 +95,7 @@ class Attacker:
             self.transport._client.publish(topic, forged, qos=1)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_hostile_party_stops_no_process(tmp_path: Path) -> None:
     """The two others make all their updates, stay in touch, and know who it was."""

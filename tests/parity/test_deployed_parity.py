@@ -77,7 +77,10 @@ Deployed clients do not start together. Whoever is there first makes its whole q
 each update moves the model by `mixing` of itself, and what is learnt and noise alike come to be up to 3.7 times of what
 they are where these four clients take turns (`tests/unit/algorithms/fedasync/test_order.py`)."""
 FAST = ("gossip",)
-CASES = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in SPECS]
+IN_CI = ("fedbuff-masked", "increasing", "masked")
+"""One of each kind: with a server, with rounds of growing size, with secure sums on a graph."""
+NIGHTLY = (pytest.mark.slow, pytest.mark.nightly)
+CASES = [pytest.param(name, marks=() if name in FAST else NIGHTLY[: 1 if name in IN_CI else 2]) for name in SPECS]
 
 
 def spec(name: str, seed: int = 0) -> Experiment:
