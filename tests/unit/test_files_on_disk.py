@@ -12,8 +12,8 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.reference.reissued import reissue
 
-from gossamer.deployment.founding.federation_spec import make_identity
 from gossamer.deployment.founding.founding import found
+from gossamer.deployment.founding.layout import make_identity
 from gossamer.deployment.party.state_folder import StateFolder
 
 SPEC = "dataset: digits\nalgorithm: {name: audp, updates_per_node: 9, batch_size: 20}\nprivacy: {noise_multiplier: 1}\n"

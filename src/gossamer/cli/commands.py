@@ -358,3 +358,8 @@ _ABOUT_SPECS = (SpecError, TopologyError, AccountingError, BudgetUnreachable, Mo
 def settings_of(options: argparse.Namespace) -> list[str]:
     """Options by which a run differs from others of its spec, beside the seed; see `default_folder`."""
     return [*options.set, *(["reproducible"] * getattr(options, "reproducible", False))]
+
+
+def run_flag(run: str | None) -> str:
+    """Words by which a command is told of a further run."""
+    return "" if run is None else f" --run {run}"

@@ -15,15 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gossamer.arrays import Floats, IntArray
-from gossamer.data.columns import (
-    Column,
-    Columns,
-    CsvSettings,
-    Marks,
-    ScaleConstants,
-    TargetRange,
-    feature_names,
-)
+from gossamer.data.columns import Column, Columns, CsvSettings, Marks, ScaleConstants, TargetRange, feature_names
 from gossamer.data.examples import Features, Labelled, Labels, Places, Split, are_numbers, with_entries, written
 from gossamer.data.files import KNOWN
 from gossamer.data.settings import (

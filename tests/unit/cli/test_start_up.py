@@ -61,6 +61,13 @@ def test_the_check_can_fail() -> None:
     assert loaded(RUN) >= {"numpy", "scipy", "pydantic"}
 
 
+def test_who_watches_and_gives_orders_needs_no_algorithm() -> None:
+    """Nor does a party that makes its key."""
+    found = modules("import gossamer.cli.federation.overview, gossamer.deployment.founding.layout")
+    assert not found & {"numba", "scipy", "torch"}
+    assert not {name for name in found if name.startswith(("gossamer.algorithms.", "gossamer.experiment.preparation"))}
+
+
 @pytest.mark.parametrize("module", ["scipy.signal", "scipy.stats", "torch"])
 def test_running_an_experiment_does_not_need(module: str) -> None:
     assert module not in modules(RUN)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from gossamer.cli.commands import run_flag
 from gossamer.cli.printing import (
     answered,
     below,
@@ -24,7 +25,7 @@ from gossamer.cli.printing import (
 )
 from gossamer.data.datasets import declared, unscaled
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.federation_spec import left_out, make_identity, own_code, read_keys, start_of
+from gossamer.deployment.founding.federation_spec import left_out, own_code, start_of
 from gossamer.deployment.founding.founding import (
     Founded,
     SharedBroker,
@@ -49,22 +50,6 @@ from gossamer.keys.invitations import Invitation, Member, read_signed
 _WORDS = words_beside(__file__)
 _LARGEST_WHEEL = 1 << 28
 """Most bytes of a wheel."""
-
-
-def identity_command(options: argparse.Namespace) -> int:
-    """Make a key."""
-    folder = options.out or Path(options.name)
-    identity, public = make_identity(options.name, folder)
-    if options.json:
-        key = identity.public_key
-        print_json({"name": options.name, "key": str(key), "fingerprint": key.fingerprint, "public_file": str(public)})
-        return 0
-    print(f"{options.name}'s fingerprint: {identity.public_key.fingerprint}")
-    say(
-        f"Send {public} to the organiser, and compare the fingerprint by another way, such as the telephone.\n"
-        f"The private key stays in {folder}; put what the organiser sends into the same folder."
-    )
-    return 0
 
 
 def new_command(options: argparse.Namespace) -> int:
@@ -104,11 +89,6 @@ def run_command(options: argparse.Namespace) -> int:
     name, founded = draft_run(options.dir, spec, name=options.run, beside=beside, **taking_part, **_signing(options))
     start = start_of(read_text(spec), beside)
     return _write(options, founded, _agreed(founded.invitation, None if start is None else start.path), None, name)
-
-
-def run_flag(run: str | None) -> str:
-    """Words by which a command is told of a further run."""
-    return "" if run is None else f" --run {run}"
 
 
 def show_command(options: argparse.Namespace) -> int:
@@ -174,7 +154,7 @@ def _signing(options: argparse.Namespace) -> dict[str, Any]:
 
 def _issuing(options: argparse.Namespace) -> dict[str, Any]:
     """The parties that get invitations, the keys that they have sent, and what is signed."""
-    parties, keys = _parties(options), {} if options.keys is None else read_keys(options.keys)
+    parties, keys = _parties(options), {} if options.keys is None else papers.read_keys(options.keys)
     return {"parties": parties, "keys": keys, **_signing(options)}
 
 

@@ -1,4 +1,4 @@
-"""``gossamer node``, ``stop``, ``status`` and ``up``: a party of a federation, its end, how it is, and all parties.
+"""``gossamer node``, ``stop``, ``status``, ``up`` and a party's key: a party, its end, how it is, and all parties.
 
 ``gossamer status`` is for people and for monitoring.
 
@@ -122,6 +122,24 @@ def say_dropped(whose: str, dropped: Mapping[str, int]) -> None:
     """A line on what was dropped of a peer, if anything was."""
     if dropped:
         say(f"{whose}: {', '.join(f'{count} {reason}' for reason, count in dropped.items())}")
+
+
+def identity_command(options: argparse.Namespace) -> int:
+    """Make a key."""
+    from gossamer.deployment.founding.layout import make_identity
+
+    folder = options.out or Path(options.name)
+    identity, public = make_identity(options.name, folder)
+    if options.json:
+        key = identity.public_key
+        print_json({"name": options.name, "key": str(key), "fingerprint": key.fingerprint, "public_file": str(public)})
+        return 0
+    print(f"{options.name}'s fingerprint: {identity.public_key.fingerprint}")
+    say(
+        f"Send {public} to the organiser, and compare the fingerprint by another way, such as the telephone.\n"
+        f"The private key stays in {folder}; put what the organiser sends into the same folder."
+    )
+    return 0
 
 
 def node_command(options: argparse.Namespace) -> int:

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from gossamer.cli.federation.actions import run_flag
+from gossamer.cli.commands import run_flag
 from gossamer.cli.federation.node import peers_up, print_problems, progress, say_dropped, worst_of
 from gossamer.cli.logs import door_for
 from gossamer.cli.printing import answered, say, table
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.founding import give_order
+from gossamer.deployment.founding.runs import give_order
 from gossamer.deployment.overview.watch import Statuses, Watch
 from gossamer.deployment.party.health import Severity, write_metrics
 from gossamer.deployment.party.state_folder import ENDED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,65 +13,14 @@ from gossamer.algorithms.plan import PrivacySettings
 from gossamer.algorithms.table import ALGORITHMS, KIND, registered_as
 from gossamer.data.datasets import blank_dataset, declared, declared_form
 from gossamer.data.settings import PrivateScale
-from gossamer.deployment.founding import layout as papers
-from gossamer.errors import CallerError, SpecError, counted, did_you_mean, failing_as
+from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.objective import build_objective, pretrained_file
 from gossamer.experiment.specs.spec import NOTHING_FROZEN, Experiment, PretrainedSettings, of_others, resolved
 from gossamer.experiment.specs.spec_file import read_text, write_spec
-from gossamer.files import make_own_folder, read_file, replaced
-from gossamer.keys.identity import Identity, PublicKey
-from gossamer.keys.invitations import AGENT, Member, check_name
-from gossamer.keys.private_files import IdentityError
+from gossamer.keys.identity import PublicKey
+from gossamer.keys.invitations import AGENT, Member
 
-# Who takes part: parties with data, the servers that the algorithm adds, and their keys, of which an organiser collects
-# the public halves.
-
-_LARGEST = 1024  # a public key has 52 letters
-
-
-def make_identity(name: str, folder: Path) -> tuple[Identity, Path]:
-    """A new identity for the party ``name``, kept in ``folder``, and the file with its public key, for the organiser.
-
-    Raises
-    ------
-    CallerError
-        If the folder has an identity already, or cannot be written.
-    """
-    check_name(name)
-    public = folder / f"{name}.pub"
-    with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another"):
-        make_own_folder(folder)
-    identity = Identity.create(folder / papers.IDENTITY)
-    with replaced(public, durable=True, opener=lambda beside, flags: os.open(beside, flags, 0o666)) as file:
-        file.write(f"{identity.public_key}\n".encode("ascii"))
-    return identity, public
-
-
-def read_keys(folder: Path) -> dict[str, PublicKey]:
-    """The public keys in the files ``NAME.pub`` of a folder, by name.
-
-    Raises
-    ------
-    CallerError
-        If there is no such folder, or nothing in it, or a file is no public key.
-    """
-    if not folder.is_dir():
-        raise CallerError(f"{folder}: expected a folder with the parties' public keys, found none")
-    files = sorted(folder.glob("*.pub"))
-    if not files:
-        raise CallerError(f"{folder}: expected public keys, NAME.pub, as `gossamer federation identity` makes them")
-    return {file.stem: _read_key(file) for file in files}
-
-
-def _read_key(path: Path) -> PublicKey:
-    try:
-        with failing_as(CallerError, f"{path}: cannot read the public key: "):
-            return PublicKey.parse(read_file(path, _LARGEST).decode("ascii").strip())
-    except (UnicodeDecodeError, IdentityError):
-        raise CallerError(
-            f"{path}: expected a public key such as `gossamer federation identity` makes, found something else; "
-            "a private key must never leave its machine"
-        ) from None
+# Who takes part: parties with data, and the servers that the algorithm adds.
 
 
 def roster(experiment: Experiment, examples: Mapping[str, int], keys: Mapping[str, PublicKey]) -> tuple[Member, ...]:
@@ -131,14 +79,6 @@ def check_names(parties: Iterable[str], added: Iterable[str], reserved: Iterable
         if taken[name.lower()] > 1:
             what = "another party" if [*map(str.lower, parties)].count(name.lower()) > 1 else "a server or a file here"
             raise SpecError(f"{name} is the name of {what} as well; choose another one")
-
-
-def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise SpecError if ``names`` has one that is none of the ``known``."""
-    known = list(known)
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise SpecError(f"{what}: {unknown[0]} is not in this federation{did_you_mean(unknown[0], known)}")
 
 
 def federation_spec(text: str, parties: int, folder: Path | None = None) -> str:

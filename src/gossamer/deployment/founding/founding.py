@@ -19,23 +19,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.federation_spec import (
-    check_known,
-    check_names,
-    federation_spec,
-    roster,
-    start_of,
-    with_parties,
-)
+from gossamer.deployment.founding.federation_spec import check_names, federation_spec, roster, start_of, with_parties
+from gossamer.deployment.founding.runs import Runs, rules, signer_and_runs
 from gossamer.errors import CallerError, SpecError, failing_as
 from gossamer.experiment.preparation.objective import pretrained_file
-from gossamer.experiment.preparation.prepare import contacts_of, servers
+from gossamer.experiment.preparation.prepare import servers
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_text
 from gossamer.files import read_file
 from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, further_run, invite, parse_signed, read_signed
-from gossamer.keys.orders import PAUSE, REMOVE, RESUME, STOP, Order, Orders
 from gossamer.keys.private_files import read_private
 from gossamer.runtimes.mqtt.broker import access_list
 from gossamer.runtimes.mqtt.certificates import Authority, user_name
@@ -131,7 +124,7 @@ def draft(
     experiment = read_text(text)
     everybody = [*parties, *servers(experiment)]
     check_names(parties, everybody[len(parties) :], papers.RESERVED)
-    check_known("keys", keys or {}, everybody)
+    papers.check_known("keys", keys or {}, everybody)
     signer = organiser or Identity.generate()
     run, issued = secrets.token_hex(16), datetime.now(UTC)
     installed = None if wheel is None else hashlib.sha256(wheel).hexdigest()
@@ -171,7 +164,7 @@ def _founded(
     authority: Authority | None,
     files: Mapping[str, bytes],
     broker: bytes | None = None,
-    before: _Runs = MappingProxyType({}),
+    before: Runs = MappingProxyType({}),
     run: str | None = None,
 ) -> Founded:
     """The papers, with what is written anew whenever invitations are: these, certificates, and the record of them.
@@ -199,7 +192,7 @@ def _founded(
     if authority is not None:
         runs = {**before, run: (invitation, before[run][1] if run in before else ())}
         until = max(one.expires for one, _ in runs.values())
-        files |= papers.for_broker(invitation.broker, authority, until, broker) | {papers.ACCESS: _rules(runs)}
+        files |= papers.for_broker(invitation.broker, authority, until, broker) | {papers.ACCESS: rules(runs)}
         for member in (*invitation.members, *invitation.watchers):
             known, folder = papers.known_as(member.name, run), f"{member.name}/{place}"
             files |= papers.for_party(known, member.key, authority, invitation.expires, folder)
@@ -212,8 +205,6 @@ def _founded(
 # Further runs of the same parties: identities, broker and organiser are those of the founding, and all that is agreed
 # is new. Each has its papers in folders of its own, and is charged for itself.
 
-_Runs = Mapping[str | None, tuple[Invitation, Collection[str]]]
-"""Runs of a federation by name, of which the first has none: an invitation, and who was removed."""
 _LONGEST = 64  # letters of a name in a certificate
 
 
@@ -251,7 +242,7 @@ def draft_run(
         If the folder is not one of a federation, there is a run of that name, or something does not fit together.
     """
     folder = Path(folder)
-    signer, runs = _signer(folder, organiser)
+    signer, runs = signer_and_runs(folder, organiser)
     papers.check_own(folder)
     first, name = runs[None][0], name or str(len(runs) + 1)
     place = papers.place_of(name)
@@ -263,7 +254,7 @@ def draft_run(
     parties = _taking_part(runs, first.sizes, nodes, examples)
     text = federation_spec(spec, len(parties), beside)
     experiment, keys = read_text(text), {member.name: member.key for member in first.members}
-    check_known(f"servers of {experiment.algorithm.name} are those of the first run", servers(experiment), keys)
+    papers.check_known(f"servers of {experiment.algorithm.name} are those of the first run", servers(experiment), keys)
     members, issued = roster(experiment, parties, keys), datetime.now(UTC)
     names = [*(one.name for one in members), *(() if first.overview is None else (WATCHER,))]
     if too_long := [one for one in names if len(papers.known_as(one, name)) > _LONGEST]:
@@ -276,25 +267,16 @@ def draft_run(
 
 
 def _taking_part(
-    runs: _Runs, sizes: Mapping[str, int], nodes: Collection[str] | None, examples: Mapping[str, int]
+    runs: Runs, sizes: Mapping[str, int], nodes: Collection[str] | None, examples: Mapping[str, int]
 ) -> dict[str, int]:
     """Parties of a further run, and their training examples."""
     removed = {name for _, gone in runs.values() for name in gone}
-    check_known("nodes", nodes or (), sizes)
+    papers.check_known("nodes", nodes or (), sizes)
     if gone := sorted(removed & set(nodes or ())):
         raise CallerError(f"{gone[0]} was removed by the organiser, so it takes part in no further run; leave it out")
     chosen = [name for name in sizes if name not in removed and (nodes is None or name in nodes)]
-    check_known("examples", examples, chosen)
+    papers.check_known("examples", examples, chosen)
     return {name: examples.get(name, sizes[name]) for name in chosen}
-
-
-def _rules(runs: _Runs) -> bytes:
-    """Rights of each at the broker."""
-    lists = (
-        access_list(one.run, papers.on_broker(one, removed), partial(papers.known_as, run=name))
-        for name, (one, removed) in runs.items()
-    )
-    return "\n".join(lists).encode()
 
 
 def _kept(folder: Path, first: Invitation) -> tuple[Authority | None, bytes | None]:
@@ -345,9 +327,9 @@ def draft_again(
     folder = Path(folder)
     if folder.is_dir():
         papers.check_own(folder)
-    signer, runs = _signer(folder, organiser, run)
+    signer, runs = signer_and_runs(folder, organiser, run)
     before = runs[run][0]
-    check_known("keys", keys or {}, parties)
+    papers.check_known("keys", keys or {}, parties)
     spec = _spec(before, parties)
     made, given = _keys(parties, keys)
     known = {member.name: member.key for member in before.members}
@@ -360,73 +342,6 @@ def draft_again(
     outgrown = len(members) > max(papers.FEWEST, len(before.members))
     files = papers.configuration(before.broker, len(members)) if outgrown else {}
     return _founded(invitations, made, authority, files, certificate, runs, run)
-
-
-def _signer(folder: Path, organiser: Identity | None, run: str | None = None) -> tuple[Identity, _Runs]:
-    """The key of a federation's organiser, by default that in its folder, and its runs, of which one is asked for."""
-    key = folder / papers.ORGANISER_KEY
-    if organiser is None and not key.exists():
-        raise CallerError(
-            f"{folder}: there is no {papers.ORGANISER_KEY}; name the folder that `federation new` made, and the "
-            "organiser's key if it lies elsewhere"
-        )
-    signer, before = organiser or Identity.load(key), read_signed(folder / papers.RECORD)
-    further = [record.parent.name for record in sorted((folder / papers.RUNS).glob(f"*/{papers.RECORD}"))]
-    if signer.public_key != before.organiser:
-        raise CallerError(
-            f"{folder}: expected the key of this federation's organiser, with fingerprint "
-            f"{before.organiser.fingerprint}, found another one, with {signer.public_key.fingerprint}; give the "
-            "organiser's with --organiser"
-        )
-    if run is not None:
-        check_known("run", [run], further)
-    known = {name: read_signed(folder / papers.place_of(name) / papers.RECORD) for name in (None, *further)}
-    return signer, {name: (one, _orders(folder, one, name).removed) for name, one in known.items()}
-
-
-def _orders(folder: Path, before: Invitation, run: str | None) -> Orders:
-    return Orders(folder / papers.place_of(run) / papers.ORDERS, before.run, before.organiser)
-
-
-def give_order(folder: Path, what: str, organiser: Identity | None = None, run: str | None = None) -> str:
-    """Sign an order to all parties of a run, and keep it in its folder, from where those who watch tell it.
-
-    One that removes a party takes it from the broker's access list, too. The order is returned, with its number if it
-    has one.
-
-    Raises
-    ------
-    CallerError
-        If the folder is not one of a federation, the key not that of its organiser, or nobody can go on without the
-        party.
-    """
-    signer, runs = _signer(folder, organiser, run)
-    before = runs[run][0]
-    orders, name = _orders(folder, before, run), what.removeprefix(REMOVE)
-    if what in (PAUSE, RESUME):
-        what = f"{what} {orders.newest[0] + 1}"
-    elif what != STOP:
-        check_known("remove", [name], [member.name for member in before.members])
-        left = [one for one in before.sizes if one not in {name, *orders.removed}]
-        if name not in before.sizes or len(left) < 2:
-            others = "it serves the others" if name not in before.sizes else "it would leave one party with data"
-            raise CallerError(f"{name} cannot be removed, since {others}; `federation stop` ends the run for all")
-        _check_nobody_alone(before, left, name)
-    orders.take(Order.signed(signer, before.run, what))
-    if papers.has_tls(before.broker) and (folder / papers.ACCESS).exists():
-        papers.write(folder, {papers.ACCESS: _rules({**runs, run: (before, orders.removed)})})
-    return what
-
-
-def _check_nobody_alone(before: Invitation, left: Collection[str], name: str) -> None:
-    """Raise CallerError if a party would lose the last one that it exchanges messages with: it would go on alone."""
-    gone = set(before.sizes) - set(left)
-    for other, contacts in contacts_of(read_text(before.spec), tuple(before.sizes)).items():
-        if other in left and gone.issuperset(contacts):
-            raise CallerError(
-                f"{name} cannot be removed, since {other} would have nobody left to exchange messages with; remove "
-                f"{other} first, or end the run for all by `federation stop`"
-            )
 
 
 def _spec(before: Invitation, parties: Mapping[str, int]) -> str:

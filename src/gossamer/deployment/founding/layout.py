@@ -21,16 +21,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from gossamer.errors import CallerError, SpecError
-from gossamer.files import make_own_folder, replaced
-from gossamer.keys.identity import PublicKey
+from gossamer.errors import CallerError, SpecError, did_you_mean, failing_as
+from gossamer.files import make_own_folder, read_file, replaced
+from gossamer.keys.identity import Identity, PublicKey
 from gossamer.keys.invitations import WATCHER, Invitation, check_name
 from gossamer.keys.orders import FILE
-from gossamer.keys.private_files import write_private
+from gossamer.keys.private_files import IdentityError, write_private
 from gossamer.protocol.transports import kind_of
 from gossamer.runtimes.mqtt.broker import AUTHORITY as AUTHORITY
 from gossamer.runtimes.mqtt.broker import CERTIFICATE as CERTIFICATE
@@ -53,6 +53,7 @@ INVITATION, TRACE = "invitation.yaml", "trace.bin"
 IDENTITY = "identity.key"
 WATCHER_KEY = f"{WATCHER}/{IDENTITY}"
 
+_LARGEST_KEY = 1024  # a public key has 52 letters
 _FOR_ITS_READER_ALONE = ("acl",)  # a Mosquitto warns of access lists that others may read
 
 Files = Mapping[str, bytes]
@@ -84,6 +85,59 @@ def check_own(folder: Path) -> None:
                 f"{place}: belongs to user {place.stat().st_uid}, and nothing was written; take the folder back "
                 f"({mine}), and give its parts to their users again afterwards"
             )
+
+
+def make_identity(name: str, folder: Path) -> tuple[Identity, Path]:
+    """A new identity for the party ``name``, kept in ``folder``, and the file with its public key, for the organiser.
+
+    Raises
+    ------
+    CallerError
+        If the folder has an identity already, or cannot be written.
+    """
+    check_name(name)
+    public = folder / f"{name}.pub"
+    with failing_as(CallerError, f"{folder}: cannot make this folder (", "); choose another"):
+        make_own_folder(folder)
+    identity = Identity.create(folder / IDENTITY)
+    with replaced(public, durable=True, opener=lambda beside, flags: os.open(beside, flags, 0o666)) as file:
+        file.write(f"{identity.public_key}\n".encode("ascii"))
+    return identity, public
+
+
+def read_keys(folder: Path) -> dict[str, PublicKey]:
+    """The public keys in the files ``NAME.pub`` of a folder, by name.
+
+    Raises
+    ------
+    CallerError
+        If there is no such folder, or nothing in it, or a file is no public key.
+    """
+    if not folder.is_dir():
+        raise CallerError(f"{folder}: expected a folder with the parties' public keys, found none")
+    files = sorted(folder.glob("*.pub"))
+    if not files:
+        raise CallerError(f"{folder}: expected public keys, NAME.pub, as `gossamer federation identity` makes them")
+    return {file.stem: _read_key(file) for file in files}
+
+
+def _read_key(path: Path) -> PublicKey:
+    try:
+        with failing_as(CallerError, f"{path}: cannot read the public key: "):
+            return PublicKey.parse(read_file(path, _LARGEST_KEY).decode("ascii").strip())
+    except (UnicodeDecodeError, IdentityError):
+        raise CallerError(
+            f"{path}: expected a public key such as `gossamer federation identity` makes, found something else; "
+            "a private key must never leave its machine"
+        ) from None
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise SpecError if ``names`` has one that is none of the ``known``."""
+    known = list(known)
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise SpecError(f"{what}: {unknown[0]} is not in this federation{did_you_mean(unknown[0], known)}")
 
 
 def write(folder: Path, files: Files) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.party.health import CRITICAL, STATES, WARNING, Alert, grade, problems
+from gossamer.deployment.party.health import ALONE, CRITICAL, STATES, WARNING, Alert, grade, problems
 from gossamer.deployment.party.overview import OVERVIEW
-from gossamer.deployment.party.reach import ALONE
 from gossamer.deployment.party.state_folder import ENDED
 from gossamer.deployment.peers.peers import Peers
 from gossamer.deployment.peers.standing import REHEARSES, PeerState

@@ -38,6 +38,8 @@ _EMPTY = 3
 """Rounds in a row that came to nothing, from which somebody is needed now."""
 SILENCE = 120.0
 """Most seconds without a word of a process that is well."""
+ALONE = 30.0
+"""Seconds without an acknowledgement of any peer after which somebody has to look."""
 _STARTING = ("starting", "connecting", "waiting")
 
 

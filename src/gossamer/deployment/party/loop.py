@@ -18,7 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from gossamer.deployment.party.reach import ALONE, Wire, short
+from gossamer.deployment.party.health import ALONE
+from gossamer.deployment.party.reach import Wire, short
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.deployment.peers.standing import REHEARSES
 from gossamer.errors import GossamerError

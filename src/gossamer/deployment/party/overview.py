@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gossamer.deployment.party.agreement import Invited
 from gossamer.deployment.peers.digest import FORM, PEER, Digest
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerSettings
 from gossamer.keys.orders import Orders
 from gossamer.protocol.messages import Frame
+
+if TYPE_CHECKING:
+    from gossamer.deployment.party.agreement import Invited
 
 OVERVIEW = PeerSettings(heartbeat=20.0, silence=45.0, gone_after=120.0, longest_hello=10.0)
 """Times at which digests are told, and from which a node, or who watches, is missed."""

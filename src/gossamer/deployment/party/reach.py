@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.algorithms.masked_round import RoundMember
-from gossamer.deployment.party.health import LOST
+from gossamer.deployment.party.health import ALONE, LOST
 from gossamer.deployment.party.overview import Overview
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import Outgoing, Peers, PeerState
@@ -131,8 +131,6 @@ def short(node: Node) -> str:
 
 NOTICED = 15.0
 """Seconds without an acknowledgement after which somebody should look, and the others are probed."""
-ALONE = 30.0
-"""Seconds without any peer's after which somebody has to look."""
 _ITS_LINE = 300.0  # most seconds for which what a peer sends in chunks excuses that its acknowledgements wait behind
 _RECONNECT, _AGAIN = 12.0, 30.0  # seconds alone until the connection is made anew, and from then to the next time
 

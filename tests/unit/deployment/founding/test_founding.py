@@ -17,9 +17,9 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 from cryptography import x509
 
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.federation_spec import ROLES, federation_spec, make_identity, read_keys
+from gossamer.deployment.founding.federation_spec import ROLES, federation_spec
 from gossamer.deployment.founding.founding import VALID, draft, found
-from gossamer.deployment.founding.layout import is_loopback
+from gossamer.deployment.founding.layout import is_loopback, make_identity, read_keys
 from gossamer.deployment.party.agreement import Agreed
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_spec, read_text, write_spec

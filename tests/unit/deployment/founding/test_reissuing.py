@@ -19,7 +19,8 @@ from tests.reference.reissued import reissue
 
 from gossamer.cli import main
 from gossamer.deployment.founding import layout as papers
-from gossamer.deployment.founding.founding import draft_again, found, give_order
+from gossamer.deployment.founding.founding import draft_again, found
+from gossamer.deployment.founding.runs import give_order
 from gossamer.deployment.party.agreement import experiment_of
 from gossamer.errors import CallerError, SpecError
 from gossamer.experiment.specs.spec_file import read_text
