@@ -96,6 +96,23 @@ def test_a_health_check_asks_whether_the_node_lives(tmp_path: Path, capsys: pyte
     assert "no node has run here" in capsys.readouterr().out
 
 
+def test_a_health_check_sees_the_run_that_hangs_beside_one_that_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs that are over are nobody's concern."""
+    state(tmp_path / "a" / "runs" / "2")
+    lives, hangs = StateFolder(tmp_path / "a"), StateFolder(tmp_path / "a" / "runs" / "3")
+    said = {"node": "a", "state": "running", "connected": True, "peers": {}}
+    for folder, ago, code in ((lives, 0.0, 0), (hangs, 150.0, 1), (hangs, 0.0, 0)):
+        if folder.process is None:
+            folder.take()
+        folder.publish({**said, "written": time.time() - ago})
+        assert main(["status", "--alive", str(lives.path)]) == code
+    for folder in (lives, hangs):
+        folder.give_back()
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("option", ["--warn-days", "--warn-budget"])
 @pytest.mark.parametrize("value", ["-1", "soon", "nan", "inf"])
 def test_limits_that_are_none(option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,8 @@ class TransportSettings:
         Most bytes that wait for the node, and for the broker.
     rejoin : int
         Seconds before a connection that was lost is made anew.
+    option : str
+        Option of a command that gives ``connect_timeout``.
     """
 
     connect_timeout: float = 30.0
@@ -74,6 +76,7 @@ class TransportSettings:
     most_incoming: int = 64 << 20
     most_outgoing: int = 64 << 20
     rejoin: int = 1
+    option: str = "--connect-timeout"
 
 
 # The boundary between a transport's thread and the node's: a queue with a limit, which makes only the node wait.

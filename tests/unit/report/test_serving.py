@@ -315,10 +315,9 @@ def test_who_has_the_page_of_a_federation_has_a_document_a_line(
         if next(looks, None) is None:
             raise KeyboardInterrupt
 
-    connected = nullcontext()
-    vars(connected)["connected"] = True
     watch = SimpleNamespace(
-        transport=connected,
+        transport=nullcontext(),
+        connected=60.0,
         look=look,
         all_heard=None,
         invitation=SimpleNamespace(run="run"),

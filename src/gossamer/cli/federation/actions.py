@@ -265,7 +265,7 @@ def next_steps(folder: Path, founded: Founded, joining: Sequence[str] | None = N
     }
     facts = {"founded": founded, "papers": papers, "who": who, "broker": broker, "changed": changed, "keys": keys}
     facts |= {"folder": folder, "made": ", ".join(kept), "others": ", ".join(there)}
-    facts |= {"place": place, "run": run_flag(run)}
+    facts |= {"place": place, "run": run_flag(run), "name": run}
     facts["first"] = _WORDS["first"].format(papers=papers) if tls else ""
     return _listed("Next:", "steps", due, facts)
 

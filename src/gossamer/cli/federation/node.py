@@ -66,19 +66,20 @@ def worst_of(found: Mapping[str, Mapping[str, Any]]) -> Severity:
 
 
 def print_problems(found: dict[str, dict[str, Any]]) -> None:
-    """Print what is wrong with nodes, the worst first, or that all are well."""
-    said = [
-        (one["level"].upper(), _name(place, found), one["text"]) for place in found for one in found[place]["problems"]
-    ]
-    said.sort(key=lambda line: -Severity[line[0]])
-    print("\n".join(f"{level}: {name} {text}" for level, name, text in said) or Severity.OK.name)
+    """Print what is wrong with nodes, the worst first, and of several the same once; or that all are well."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for place, status in found.items():
+        for one in status["problems"]:
+            said.setdefault((one["level"].upper(), one["text"]), []).append(_name(place, found))
+    worst = sorted(said.items(), key=lambda line: -Severity[line[0][0]])
+    lines = (f"{level}: {'each of ' * (len(of) > 1)}{', '.join(of)} {text}" for (level, text), of in worst)
+    print("\n".join(lines) or Severity.OK.name)
 
 
 def _lives(store: Path, now: float) -> bool:
-    """Whether a process runs the node in some run, writes its status and has the broker: one that hangs does not."""
-    found = _read([store, *store.glob("runs/*")])[0].values()
-    fresh = [status for status in found if now - status.get("written", 0.0) <= SILENCE]
-    return any(status["process"] is not None and status.get("connected") for status in fresh)
+    """Whether a process runs the node in some run, and each writes its status and has the broker: no hung one does."""
+    found = [status for status in _read([store, *store.glob("runs/*")])[0].values() if status["process"] is not None]
+    return bool(found) and all(one.get("connected") and now - one.get("written", 0.0) <= SILENCE for one in found)
 
 
 def _read(stores: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], dict[str, CallerError]]:
@@ -109,7 +110,7 @@ def progress(status: Mapping[str, Any]) -> tuple[str, str]:
     """Updates and releases, in words."""
     planned = status.get("planned_releases")
     releases = f"{status.get('releases', 0)}{'' if planned is None else f' of {planned}'}"
-    return str(status.get("updates", 0)), releases
+    return str(status.get("updates", "-")), releases
 
 
 def peers_up(status: Mapping[str, Any]) -> str:

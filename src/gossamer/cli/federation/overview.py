@@ -40,7 +40,7 @@ def status_command(options: argparse.Namespace) -> int:
             say(f"the parties, for you alone, until Ctrl-C: {door.address}")
         watch.look(options.wait, watch.all_heard)
         while True:
-            if options.watch and not watch.transport.connected:
+            if options.watch and not watch.connected:
                 say("no connection to the broker, which may have another who watches or orders: as all were heard last")
             code = _shown(options, found := watch.statuses())
             if page is not None:
@@ -84,7 +84,8 @@ _REHEARSED = ("process", "reach", "peers")
 def stop_command(options: argparse.Namespace) -> int:
     """Ask all parties to end, and show what they do."""
     found, _ = _ordered(options, STOP)
-    return _told(options, [name for name, one in found.items() if one["state"] not in (*ENDED, "removed")], "end")
+    waits = [name for name, one in found.items() if one["state"] not in (*ENDED, "removed")]
+    return _told(options, found, waits, "end")
 
 
 def remove_command(options: argparse.Namespace) -> int:
@@ -93,7 +94,7 @@ def remove_command(options: argparse.Namespace) -> int:
 
 
 def _known(options: argparse.Namespace, what: str) -> int:
-    return _told(options, _ordered(options, what)[1], "say that they know it")
+    return _told(options, *_ordered(options, what), "say that they know it")
 
 
 pause_command, resume_command = partial(_known, what=PAUSE), partial(_known, what=RESUME)
@@ -121,13 +122,12 @@ def _ordered(options: argparse.Namespace, what: str) -> tuple[Statuses, list[str
     return found, waits
 
 
-def _told(options: argparse.Namespace, waits: Sequence[str], what: str) -> int:
+def _told(options: argparse.Namespace, found: Statuses, waits: Sequence[str], what: str) -> int:
     """Say who did not do what was asked; the exit code."""
     if waits:
-        say(
-            f"{', '.join(waits)} did not {what}, or were not heard. Others tell whom they reach, and so does "
-            f"`{_status_of(options)} --watch`."
-        )
+        heard = any(one["process"] is not None for one in found.values())
+        told = "Others tell whom they reach, and so does" if heard else "Who comes back is told by"
+        say(f"{', '.join(waits)} did not {what}, or were not heard. {told} `{_status_of(options)} --watch`.")
     return 1 if waits else 0
 
 

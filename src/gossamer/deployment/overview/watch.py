@@ -68,22 +68,17 @@ class Watch:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        say: Callable[[str], None],
-        patience: float = 30.0,
-        run: str | None = None,
-        rejoin: int = 10,
+        self, folder: Path, say: Callable[[str], None], patience: float = 30.0, run: str | None = None, rejoin: int = 10
     ) -> None:
         below = papers.place_of(run)
         self.folder, place = folder / below, folder / WATCHER if (folder / WATCHER).is_dir() else folder
         self.invitation = read_signed(self.folder / papers.RECORD)
         members, ends = self.invitation.members, (self.invitation.run, WATCHER)
         identity = _identity(place, self.invitation)
-        limits = TransportSettings(patience, rejoin=rejoin)
+        limits = TransportSettings(patience, rejoin=rejoin, option="--wait")
         self.transport = connection(self.invitation.broker, *ends, place / below, place / papers.IDENTITY, limits, say)
         names = [member.name for member in members]
-        self._back = 0.0  # when the connection will have been there for a while
+        self._back = -math.inf  # when the connection was made anew
         self._certificates = {name: folder / name / below / papers.CERTIFICATE for name in names}
         self.orders = Orders(self.folder / papers.ORDERS, self.invitation.run, self.invitation.organiser)
         self._peers = Peers(identity, *ends, members, OVERVIEW, time.monotonic(), contacts=names, orders=self.orders)
@@ -92,11 +87,16 @@ class Watch:
         """Listen for so many seconds, or until it is done."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until and not done():
-            self._back = self._back if self.transport.connected else now + _PATIENCE
+            self._back = self._back if self.transport.connected else now
             self._send(self._peers.wake(now))
             datagram = self.transport.receive(min(0.5, until - now))
             if datagram is not None:
                 self._send(self._peers.open(datagram.sender, datagram.payload, time.monotonic())[1])
+
+    @property
+    def connected(self) -> float:
+        """Seconds for which the broker has been there; 0 while it is not, and without end if it was not lost yet."""
+        return time.monotonic() - self._back if self.transport.connected else 0.0
 
     def all_heard(self) -> bool:
         """Whether all parties were."""
@@ -114,9 +114,8 @@ class Watch:
         """Statuses of all parties, in the order of the invitation."""
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self._certificates[name])]
-        here = self.transport.connected and time.monotonic() >= self._back
-        slow = slowness(self.invitation.broker)
-        found = judged(states, self.invitation.run, time.time(), expired, connected=here, slow=slow)
+        here = {"connected": self.connected, "slow": slowness(self.invitation.broker)}
+        found = judged(states, self.invitation.run, time.time(), expired, stops=STOP in self.orders.known, **here)
         for name in (name for name in found if REMOVE + name in self.orders.known):
             if found[name]["state"] not in ENDED:
                 found[name]["state"] = "removed"
@@ -153,8 +152,9 @@ def judged(
     now: float,
     expired: Sequence[str] = (),
     *,
-    connected: bool = True,
+    connected: float = math.inf,
     slow: float = 1.0,
+    stops: bool = False,
 ) -> Statuses:
     """Statuses of parties as they are heard.
 
@@ -168,40 +168,41 @@ def judged(
         Seconds since 1970.
     expired : sequence of str, optional
         Parties whose certificate has expired, by its copy here.
-    connected : bool
-        Whether who watches has the broker, and has had it for a while.
+    connected : float
+        Seconds for which who watches has had the broker; 0 while it has not.
     slow : float
         How many times longer than on a broker all are waited for.
+    stops : bool
+        Whether the organiser has asked all to end.
     """
     found = {name: _status(peer, now, states) | {"node": name, "run": run} for name, peer in states.items()}
     wrong = {name: _wrong(status, states[name], now) for name, status in found.items()}
     versions = [version for status in found.values() if (version := status.get("version"))]
     usual = max(versions, key=versions.count, default=None)
     heard = [name for name, status in found.items() if status["process"] is not None]
+    late = {name: _late(status) for name, status in found.items()}
     for name, status in found.items():
-        if name in expired and status["process"] is None and status["state"] != "finished":
+        missed = [other for other in heard if name in late[other]]
+        ends = {one["peers"].get(name, {}).get("finished") for one in found.values()} - {None, "", REHEARSES}
+        if status["state"] == UNHEARD and ends and not missed:
+            status |= {"state": "finished", "finished": min(ends)}
+        elif name in expired and status["process"] is None and status["state"] != "finished":
             text = "its certificate has expired, so no broker lets it in; renew it"
             wrong[name].append(Alert(CRITICAL, text, "papers"))
         elif status["state"] == UNHEARD:
-            missed = [other for other in heard if _late(found[other]) & {name}]
-            ends = {found[other]["peers"].get(name, {}).get("finished") for other in heard} - {None, "", REHEARSES}
-            if ends and not missed:
-                status |= {"state": "finished", "finished": min(ends)}
-            else:
-                wrong[name].append(_of_silent(states[name], bool(heard), missed, connected))
+            wrong[name].append(_of_silent(states[name], bool(heard), missed, connected, stops))
         if status.get("version", usual) != usual:
             text = f"runs gossamer {status['version']}, and others {usual}"
             wrong[name].append(Alert(WARNING, text, "versions"))
     own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
-    least = ALONE * slow if connected else math.inf  # what would be news has no way here
+    least = ALONE * slow if connected >= _PATIENCE else math.inf  # what would be news has no way here
     cut = _cut_off({name: found[name] for name in heard if name not in own}, least)
     for name, text in cut.items():
         if all(one.kind != "reach" or one.level != CRITICAL for one in wrong[name]):
             wrong[name].append(Alert(CRITICAL, text, "reach"))
     for name, status in found.items():
-        late = _late(status)
-        by_others = bool(late) and late <= own | cut.keys() and name not in cut
-        grade(status, [_as_consequence(one, late) if by_others else one for one in wrong[name]])
+        by_others = bool(late[name]) and late[name] <= own | cut.keys() and name not in cut
+        grade(status, [_as_consequence(one, late[name]) if by_others else one for one in wrong[name]])
     return found
 
 
@@ -287,12 +288,16 @@ def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
     return alert.level == CRITICAL and (alert.kind not in _OF_PEERS or refused)
 
 
-def _of_silent(peer: PeerState, heard: bool, missed: list[str], connected: bool) -> Alert:
+def _of_silent(peer: PeerState, heard: bool, missed: list[str], connected: float, stops: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
     if not connected:
-        return Alert(WARNING, "this machine has lost the broker, or had just now, and goes on trying", "broker")
-    if peer.state == "never heard" and peer.seconds < _PATIENCE:
+        return Alert(WARNING, "this machine has lost the broker, and goes on trying", "broker")
+    if connected < _PATIENCE or (peer.state == "never heard" and peer.seconds < _PATIENCE):
         return Alert(WARNING, "was called, and has not answered yet", "silence")
+    if not heard and (peer.digest is None or peer.seconds >= connected):  # its last word may have been missed
+        over = f"{'has not begun, ' * (peer.digest is None)}is over{', as the organiser has asked' * stops}"
+        text = f"not heard, and nobody is: the run {over}, or all are down; `gossamer status` at a party says which"
+        return Alert(WARNING, text, "silence")
     silent = f"not heard for {peer.seconds:.0f} s"
     if heard and not missed:
         why = "it has finished or its policy forbids this (overview: no), or the broker's access list is an older one"

@@ -153,7 +153,8 @@ def _of_process(status: Mapping[str, Any]) -> Alerts:
             from gossamer.keys.orders import PAUSED, paused
 
             waits = f"waits: {PAUSED}" if paused(orders) else ""
-        yield WARNING, waits or f"has not begun yet: it is {state}"
+        begun = "gone on" if status.get("releases") else "begun"
+        yield WARNING, waits or f"has not {begun} yet: it is {state}"
     for order, unless in status.get("orders", {}).items():
         if unless:
             yield WARNING, f"the organiser has given the order: {order}; {unless}"

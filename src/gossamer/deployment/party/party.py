@@ -24,14 +24,7 @@ from gossamer.deployment.party.overview import Overview, told_of
 from gossamer.deployment.party.reach import RECALL, Gathering, PeerReach, short
 from gossamer.deployment.party.reporting import Reporter, write_results
 from gossamer.deployment.party.state_folder import StateFolder
-from gossamer.deployment.party.store import (
-    check_memory,
-    check_receipts,
-    fitting,
-    is_stored,
-    stored_node,
-    witnesses_of,
-)
+from gossamer.deployment.party.store import check_memory, check_receipts, fitting, is_stored, stored_node, witnesses_of
 from gossamer.deployment.peers.peers import Peers, PeerSettings
 from gossamer.deployment.peers.standing import LONGEST_HELLO
 from gossamer.errors import CallerError, GossamerError
@@ -79,6 +72,7 @@ def connected(
             reporter.connects()
             folder.say(f"connects to {ends[0]}")
             transport.open()
+            reporter.connects("waiting")
     except BrokerUnreachable as error:
         if not stopping:
             store = "the store is as it was" if folder.kept else "no store was left"

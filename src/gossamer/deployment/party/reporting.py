@@ -26,7 +26,7 @@ from gossamer.deployment.party.loop import NodeLoop
 from gossamer.deployment.party.reach import NodeProgress, Wire
 from gossamer.deployment.party.state_folder import StateFolder
 from gossamer.deployment.peers.peers import PeerState
-from gossamer.errors import SpecError, counted
+from gossamer.errors import CallerError, SpecError, counted
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.results.personalisation import NOTE, personal_models
 from gossamer.experiment.results.summary import algorithm_of, card_of, faults_of
@@ -220,9 +220,13 @@ class Reporter:
         self._folder.warn(f"does not begin, and charges nothing: {why}")
         self.ended("finished")
 
-    def connects(self) -> None:
-        """The start was let in, and the broker is called."""
-        self._publish({"state": "connecting"})
+    def connects(self, state: str = "connecting") -> None:
+        """The start was let in, and the broker is called, or has answered."""
+        with suppress(CallerError):  # of a node that was paused, or ended: its releases, until its ledger says how many
+            before = self._folder.status()
+            same = before.get("run") == self._status["run"]
+            self._status |= {key: before[key] for key in ("releases", "planned_releases") if same and key in before}
+        self._publish({"state": state})
 
     def waits(self, wire: Wire, now: float, lacking: Mapping[str, str] | None = None) -> None:
         """Neighbours are waited for; write the status if it is time, with what a rehearsal has found."""

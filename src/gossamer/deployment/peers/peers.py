@@ -44,7 +44,7 @@ from dataclasses import dataclass
 
 from gossamer.deployment.channel.secure_channel import Reason, RefusedDatagram, SecureChannel
 from gossamer.deployment.peers.digest import Digest
-from gossamer.deployment.peers.standing import HELLO_EVERY, Peer, SparseLog, printable
+from gossamer.deployment.peers.standing import HELLO_EVERY, REHEARSES, Peer, SparseLog, printable
 from gossamer.deployment.peers.standing import PeerSettings as PeerSettings
 from gossamer.deployment.peers.standing import PeerState as PeerState
 from gossamer.errors import CallerError, MalformedMessage, PeerError, SpecError
@@ -336,12 +336,15 @@ class Peers:
         channel = self._channel(peer)
         before = channel.session
         try:
-            alive = peer.called(now) == "up"  # a copy that took a node's place and ended leaves it to the node again
+            # A copy that took a node's place and ended leaves it to the node again. Of those who watch with one key the
+            # broker has one at a time, as where an order is given beside a table that stays on: who calls last counts.
+            alive = self._digest is None and peer.called(now) == "up"
             opened = channel.open(datagram, lambda: standing.admits_handshake(now), alive=alive)
         except RefusedDatagram as refusal:
-            if not peer.removed:
-                self._drop(peer, refusal.reason.value, str(refusal), now)
             unknown = refusal.reason is Reason.UNKNOWN_SESSION
+            replaced = self._digest is not None and (unknown or refusal.reason is Reason.OLD_SESSION)
+            if not (peer.removed or replaced):
+                self._drop(peer, refusal.reason.value, str(refusal), now)
             return [], self._hello(peer, now) if unknown else []
         if peer.removed:  # nothing of it is taken, and it is told why under a session that it has now
             told = channel.session != before or (opened.plaintexts and now >= peer.heartbeat_at)
@@ -500,7 +503,8 @@ class Peers:
                 if bool(finished) != bool(peer.finished) or (peer.told and not knows):
                     peer.heartbeat_at = -math.inf  # it waits to hear that this is known, or does not know yet
                 if finished and printable(finished) != peer.finished:
-                    self._news((peer.name, "finished"), f"{peer.name} makes no more updates: {finished}", now)
+                    told = finished if finished == REHEARSES else f"makes no more updates: {finished}"
+                    self._news((peer.name, "finished"), f"{peer.name} {told}", now)
                 peer.finished, peer.knows, peer.version = printable(finished), knows, printable(version)
             case _:
                 if isinstance(content, MessageFrame | ChunkFrame):

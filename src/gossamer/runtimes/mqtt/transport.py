@@ -257,7 +257,7 @@ class MqttTransport(Transport):
             return f"{self.node} cannot use the broker {self.broker}: {self._fatal}"
         return (
             f"{self.node} has had no connection to the broker {self.broker} for {self.settings.connect_timeout:g} s "
-            f"({self._reason}); is it running there, or is a longer --connect-timeout needed?"
+            f"({self._reason}); is it running there, or is a longer {self.settings.option} needed?"
         )
 
     def _forget_published(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +111,8 @@ def test_over_a_store_that_is_slow_nobody_is_red_so_soon() -> None:
 def test_what_was_not_acknowledged_when_the_connection_was_lost_may_have_been_since() -> None:
     parties = {"server": party(deaf("a", seconds=12.0), seconds=20.0), "a": party(deaf(up=("server",)), seconds=20.0)}
     assert judged(parties, RUN, NOW)["a"]["level"] == "critical"
-    assert judged(parties, RUN, NOW, connected=False)["a"]["level"] == "ok"
+    assert judged(parties, RUN, NOW, connected=0.0)["a"]["level"] == "ok"
+    assert judged(parties, RUN, NOW, connected=14.0)["a"]["level"] == "ok"
 
 
 def test_who_says_that_its_broker_confirms_nothing_is_red_alone() -> None:
@@ -183,14 +185,44 @@ def test_who_is_not_heard_and_has_told_a_peer_that_its_part_is_over_has_finished
 
 
 def test_nobody_is_missed_before_they_can_have_answered() -> None:
-    assert levels(a=party(None, "never heard", 3.0)) == {"a": "warning"}
-    assert levels(a=party(None, "never heard", 60.0)) == {"a": "critical"}
+    misses = party(late("a"))
+    assert levels(a=party(None, "never heard", 3.0), b=misses)["a"] == "warning"
+    assert levels(a=party(None, "never heard", 60.0), b=misses)["a"] == "critical"
 
 
-def test_nobody_is_blamed_while_who_watches_has_no_broker() -> None:
-    found = judged({"a": party(WELL, "silent", 50.0)}, RUN, NOW, connected=False)
-    (said,) = found["a"]["problems"]
-    assert (said["level"], said["kind"]) == ("warning", "broker")
+def test_nobody_is_blamed_while_who_watches_has_no_broker_or_has_it_only_again() -> None:
+    for connected, kind, words in ((0.0, "broker", "this machine has lost the broker"), (7.0, "silence", "was called")):
+        found = judged({"a": party(WELL, "silent", 50.0), "b": party(late("a"))}, RUN, NOW, connected=connected)
+        (said,) = found["a"]["problems"]
+        assert (said["level"], said["kind"]) == ("warning", kind)
+        assert said["text"].startswith(words)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_where_nobody_is_heard_the_run_is_over_or_all_are_down(stops: bool) -> None:
+    """As where who watches came after the end, or was put off the broker while all ended: they were heard before."""
+    was_here, never = party(WELL, "silent", 90.0), party(None, "never heard", 60.0)
+    found = judged({"a": was_here, "b": never}, RUN, NOW, connected=89.0, stops=stops)
+    asked = ", as the organiser has asked" if stops else ""
+    for name, begun in (("a", ""), ("b", "has not begun, ")):
+        text = f"not heard, and nobody is: the run {begun}is over{asked}, or all are down; "
+        text += "`gossamer status` at a party says which"
+        assert found[name]["problems"] == [{"level": "warning", "kind": "silence", "text": text}]
+
+
+def test_all_who_fall_silent_while_who_watches_has_the_broker_are_red() -> None:
+    """Whose part is over says so, and that would have been heard: their machines are down."""
+    found = judged({name: party(WELL, "silent", 50.0) for name in "ab"}, RUN, NOW, connected=51.0)
+    assert {one["level"] for one in found.values()} == {"critical"}
+
+
+def test_who_has_ended_tells_of_the_end_of_others() -> None:
+    """The last words of the others went to an order that was given beside the watch."""
+    last = {**WELL, "state": "finished", "peers": {"b": {"state": "up", "finished": "quota"}, "c": {"state": "up"}}}
+    others = {name: party(WELL, "silent", 50.0) for name in "bc"}
+    found = judged({"a": party(last, "gone", 60.0), **others}, RUN, NOW, ["b"], connected=20.0)
+    assert {name: one["state"] for name, one in found.items()} == {"a": "finished", "b": "finished", "c": "not heard"}
+    assert {name: one["level"] for name, one in found.items()} == {"a": "ok", "b": "ok", "c": "warning"}
 
 
 def test_who_was_heard_and_fell_silent() -> None:
@@ -307,7 +339,7 @@ def denied(path: Path, **_: Any) -> None:
 class Listening:
     """Stands for who watches, with what it has heard."""
 
-    transport, _back = contextlib.nullcontext(), 0.0
+    transport, _back, connected = contextlib.nullcontext(), -math.inf, Watch.connected
 
     def __init__(self, removed: list[str], **parties: PeerState) -> None:
         self.orders = SimpleNamespace(removed=removed, known={REMOVE + name: "" for name in removed})
@@ -323,7 +355,7 @@ class Listening:
 
 def test_who_watches_misses_nobody_as_soon_as_its_connection_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """For half a minute somebody else had it, to give an order: parties were last heard before that."""
-    clock, parties = [1000.0], {name: party(WELL, "silent", 46.0) for name in "ab"}
+    clock, parties = [1000.0], {"a": party(WELL, "silent", 46.0), "b": party(late("a"))}
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr("gossamer.deployment.overview.watch.slowness", lambda broker: 1.0)
     watch = Listening([], **parties)
@@ -332,7 +364,7 @@ def test_who_watches_misses_nobody_as_soon_as_its_connection_is_there_again(monk
     for connected, seconds, level in ((False, 30.0, "warning"), (True, 5.0, "warning"), (True, 15.0, "critical")):
         watch.transport.connected = connected  # type: ignore[attr-defined]
         Watch.look(watch, seconds)  # type: ignore[arg-type]
-        assert {one["level"] for one in watch.statuses().values()} == {level}, (connected, seconds)  # type: ignore[call-arg]
+        assert watch.statuses()["a"]["level"] == level, (connected, seconds)  # type: ignore[call-arg]
 
 
 READY: Said = {**WELL, "state": "waiting", "rehearsal": {"peers": "", "disk": "", "memory": ""}}
@@ -403,8 +435,24 @@ def test_an_organiser_hears_that_another_copy_of_the_folder_gave_a_newer_order(
     assert overview.pause_command(options) == 1
     said = capsys.readouterr().err
     assert "a did not say that they know it" in said
+    assert "Others tell whom they reach, and so does `gossamer federation status stays --watch`." in said
     told = f"a goes by {later}, of another copy of stays: use that, or repeat this up to its number."
     assert (told in said) == ("another copy" in said) == bool(later)
+
+
+def test_an_order_to_a_run_that_is_over_says_so_once_and_that_nobody_tells_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        overview, "Watch", lambda *_: Listening([], **dict.fromkeys("abc", party(None, "never heard", 60)))
+    )
+    monkeypatch.setattr(overview, "give_order", lambda folder, what, *_: f"{what} 1")
+    options = argparse.Namespace(dir=Path("stays"), run=None, organiser=None, wait=0.0, json=False)
+    assert overview.pause_command(options) == 1
+    said = capsys.readouterr()
+    (line,) = [line for line in said.out.splitlines() if line.startswith(("WARNING", "CRITICAL"))]
+    assert line.startswith("WARNING: each of a, b, c not heard, and nobody is: the run has not begun, is over, or all")
+    assert said.err.endswith("Who comes back is told by `gossamer federation status stays --watch`.\n")
 
 
 @pytest.mark.parametrize("chosen", [{"watch": True, "live": None}, {"watch": False, "live": 0}])

@@ -13,6 +13,7 @@ pytest.importorskip("cryptography", reason="needs the extra secure")
 
 from tests.oracle.deployed import federation
 
+from gossamer.cli.federation.node import progress
 from gossamer.deployment.party.reporting import Reporter
 from gossamer.deployment.peers.peers import PeerState
 from gossamer.privacy.guarantees import rounded_up
@@ -78,6 +79,18 @@ def test_why_a_node_failed_is_for_its_owner(
         assert "Smith" in folder.status()["why"]
         assert capsys.readouterr().err == ""
         assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "node-0 failed")]
+
+
+def test_a_node_that_was_paused_has_its_releases_while_it_waits(tmp_path: Path) -> None:
+    with federation({**BASE, **GOSSIP}, tmp_path / "f") as found:
+        folder = found.folders["node-0"]
+        for run, releases in ((found.invited["node-0"].agreed.invitation.run, "2 of 3"), ("another", "0")):
+            folder.publish({"run": run, "state": "running", "updates": 2, "releases": 2, "planned_releases": 3})
+            reporter = Reporter(found.invited["node-0"], folder)
+            reporter.connects()
+            reporter.connects("waiting")
+            assert progress(folder.status()) == ("-", releases)
+            assert folder.status()["state"] == "waiting"
 
 
 def test_a_server_counts_the_updates_that_it_took(tmp_path: Path) -> None:

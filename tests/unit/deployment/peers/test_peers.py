@@ -9,6 +9,7 @@ import pytest
 from tests.reference.linked_peers import RUN, SETTINGS, Linked, identity, member
 
 from gossamer.deployment.channel.secure_channel import OVERHEAD, SecureChannel
+from gossamer.deployment.peers.digest import Digest
 from gossamer.deployment.peers.peers import (
     LARGEST_NOTE,
     Heartbeat,
@@ -624,6 +625,28 @@ def test_a_copy_that_ends_leaves_its_place_to_the_node_whose_copy_it_was() -> No
     pair.send("a", "b", FRAME)
     assert pair.arrived["b"] == [("a", FRAME)] * 2
     assert pair.state("a", "b") == pair.state("b", "a") == "up"
+
+
+def test_who_gives_an_order_beside_a_watch_leaves_it_the_session_at_once() -> None:
+    """Both have the key of who watches, and the broker has one of them at a time: no node is said to be there twice."""
+    pair = Linked("a", "b")
+    pair.start("b", contacts=["a"], digest=lambda: Digest.of({"state": "running"}))
+    watch = pair.start("a", contacts=["b"])
+    pair.wait(1.0)
+    pair.start("a", contacts=["b"])
+    pair.wait(5.0)
+    pair.peers["a"] = watch  # the order was given
+    pair.wait(SETTINGS.heartbeat + 1.0)
+    assert watch.states(pair.now)["b"].seconds < SETTINGS.heartbeat
+    assert pair.dropped("a", "b") == {}
+    assert not any("dropped" in line for line in pair.lines["b"])
+
+
+def test_who_only_rehearses_is_said_to_do_so() -> None:
+    pair = joined()
+    pair.peers["a"].finished(REHEARSES)
+    pair.wait(1.0)
+    assert [line for line in pair.lines["b"] if "rehearses" in line][:1] == ["a only rehearses"]
 
 
 def test_versions_of_parties_are_known() -> None:

@@ -374,7 +374,7 @@ def test_a_node_elsewhere_waits_as_was_agreed(tmp_path: Path) -> None:
     options: Any = PartyOptions(tmp_path / "x", broker=f"file://{tmp_path}/here")
     invitation: Any = SimpleNamespace(broker="file:///there?delay=86400", run="run", me=SimpleNamespace(name="a"))
     folder: Any = SimpleNamespace(warn=print, say=print)
-    reporter: Any = SimpleNamespace(connects=lambda: None)
+    reporter: Any = SimpleNamespace(connects=lambda *_: None)
     made: Any = connected(options, invitation, folder, reporter)
     made.close()
     assert (made.place, made._kept) == (f"file://{tmp_path}/here", 86_400 * 11)
