@@ -39,25 +39,6 @@ _STEP = 0.05  # of Adam, in units of the data's range
 _TV = 0.1  # chosen on the first four MNIST digits under cnn_mapa, from 0, 0.001, 0.01, 0.05, 0.1, 0.2 and 0.3
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Result of gradient matching.
-
-    Attributes
-    ----------
-    recovered : ndarray
-        The input, in the shape of an example and within the data's range.
-    label : int
-        The class that the last layer's bias shows.
-    mismatch : float
-        Remainder of the objective without total variation; 0 is a perfect match. From `cosine` it lies in [0, 2].
-    """
-
-    recovered: FloatArray
-    label: int
-    mismatch: float
-
-
 def infer_label(objective: TorchModule, gradient: FloatArray) -> int:
     """The class whose entry in the last bias's gradient is the least; the true one without noise [2].
 
@@ -86,7 +67,7 @@ def match_gradient(
     clip: float = math.inf,
     steps: int | None = None,
     seed: int = 0,
-) -> Matched:
+) -> FloatArray:
     """Recover one example from its gradient.
 
     Parameters
@@ -119,19 +100,17 @@ def match_gradient(
         raise ModelError(f"gradient matching is for networks, found {type(objective).__name__}; invert linear models")
     if (steps is not None and steps < 1) or not high > low:
         raise SpecError(f"expected steps of at least 1 and low < high, found {steps}, {low:g} and {high:g}")
-    label = infer_label(objective, gradient)
-    network = objective.network
+    label, network = infer_label(objective, gradient), objective.network
     target = torch.tensor(np.asarray(gradient), dtype=torch.float32)
     dummy = _Dummy(network, torch.tensor(model), target, torch.tensor([label]), clip)
     generator = torch.Generator().manual_seed(seed % 2**63)
     start = low + (high - low) * torch.rand((1, *shape), generator=generator)
     with one_torch_thread():  # one example is too little work to share: more threads take up to ten times longer
         if any(isinstance(layer, _KINKED) for layer in network.module.modules()):
-            found, distance = _by_signs(dummy, start, (low, high), steps or 1200), dummy.cosine
+            found = _by_signs(dummy, start, (low, high), steps or 1200)
         else:
-            found, distance = _by_lbfgs(dummy, start, (low, high), steps or 300), dummy.euclidean
-        mismatch = float(distance(found).detach())
-    return Matched(found[0].double().numpy(), label, mismatch)
+            found = _by_lbfgs(dummy, start, (low, high), steps or 300)
+    return found[0].double().numpy()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.arrays import FloatArray
-from gossamer.errors import CallerError, DataError, counted
+from gossamer.errors import CallerError, DataError, counted, shortened
 from gossamer.trained.card import Card, read_model
 
 _OWN = {"gossamer", "owners"}
@@ -121,8 +121,8 @@ def _check(models: Sequence[Saved]) -> None:
         for key, one in _described(first).items():
             if one != (found := _described(other)[key]):
                 raise CallerError(
-                    f"{other.place}: its {key} is not that of {first.place} (expected {_brief(one)}, found "
-                    f"{_brief(found)}); average models of one run"
+                    f"{other.place}: its {key} is not that of {first.place} (expected {shortened(one)}, found "
+                    f"{shortened(found)}); average models of one run"
                 )
         if None not in (first.run, other.run) and first.run != other.run:
             raise CallerError(f"{other.place}: of run {other.run}, expected {first.run} as {first.place}; leave it out")
@@ -134,11 +134,6 @@ def _check(models: Sequence[Saved]) -> None:
 
 def _described(model: Saved) -> dict[str, Any]:
     return model.card.model_dump(mode="json", exclude=_OWN)
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _summary(place: Path) -> dict[str, Any]:

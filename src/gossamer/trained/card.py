@@ -255,16 +255,6 @@ class Card(Section):
             yield "data.classes must be two or more"
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the features of one example, as the function takes them."""
-        return self.data.shape
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, by number; None for a regression."""
-        return self.data.labels
-
-    @property
     def metadata(self) -> dict[str, str]:
         """Metadata of a safetensors file. One key alone: the file has several in an order that changes."""
         return {METADATA: self.to_json()}
@@ -382,8 +372,8 @@ def _linear(card: Card, where: Path, module: Any) -> Objective:
     told = card.objective
     if module is not None:
         raise ModelError(f"{where}: the model is linear ({told.loss}), and has no module; leave module= out")
-    features = int(np.prod(card.shape))
-    classes = None if card.classes is None else len(card.classes)
+    features = int(np.prod(card.data.shape))
+    classes = None if card.data.labels is None else len(card.data.labels)
     try:
         return LinearModel(told.loss, features, classes, intercept=told.intercept, dtype=np.dtype(told.dtype))
     except DataError as error:
@@ -398,17 +388,17 @@ def _network(card: Card, where: Path, module: Any) -> Objective:
     from gossamer.objectives.networks.module import TorchModule
     from gossamer.objectives.networks.network import loss_of
 
-    told, classes = card.objective, None if card.classes is None else len(card.classes)
+    told, classes = card.objective, None if card.data.labels is None else len(card.data.labels)
     if told.loss == "foreign":
         raise ModelError(f"{where}: the code that the run trained is not Gossamer's, and alone predicts; load {ARRAYS}")
     loss: str | OwnLoss = told.loss if told.registered is None else own_loss(told.registered, where)
     outputs = loss_of(loss, classes).wanted or classes or told.outputs or 1
     if module is not None:
-        module = made_of(module, card.shape, outputs).module
+        module = made_of(module, card.data.shape, outputs).module
     elif told.module is not None and not told.module.startswith(f"{IN_MEMORY}:"):
-        module = load_module(told.module, card.shape, outputs)
+        module = load_module(told.module, card.data.shape, outputs)
     elif told.module is None and told.name is not None:
-        module = build_model(told.name, card.shape, outputs)
+        module = build_model(told.name, card.data.shape, outputs)
     else:
         raise ModelError(
             f"{where}: the run had its module from memory, and no file has its code; give it: "

@@ -275,12 +275,12 @@ class Predictions:
 
 def predictions(card: Card, scores: Floats, clipped: Mapping[str, int] | None = None) -> Predictions:
     """Predict from ``scores`` [n, outputs] of the model that ``card`` describes."""
-    if card.classes is None:
+    if card.data.labels is None:
         one = scores[:, 0] if scores.shape[1] == 1 else scores
         return Predictions(card.data.own(one), None, None, scores, clipped or {})
-    values = np.array(card.classes)[named_of(scores)]
+    values = np.array(card.data.labels)[named_of(scores)]
     likely = None if card.objective.loss == "hinge" else _probabilities(scores)
-    return Predictions(values, card.classes, likely, scores, clipped or {})
+    return Predictions(values, card.data.labels, likely, scores, clipped or {})
 
 
 def _probabilities(scores: Floats) -> Floats:
@@ -295,11 +295,11 @@ def sample_of(
     card: Card, scores: Floats, targets: npt.NDArray[Any], persons: npt.NDArray[Any] | None = None
 ) -> ScoredSample:
     """Rows that the model of ``card`` gave scores [n, outputs], in the unit of their targets [n]."""
-    if card.classes is None:
+    if card.data.labels is None:
         own = card.data.own
         return ScoredSample(own(scores[:, 0])[:, None], own(targets), persons=persons)
     likely = None if card.objective.loss == "hinge" else _probabilities(scores)
-    return ScoredSample(np.asarray(scores, np.float64), targets, card.classes, likely, persons)
+    return ScoredSample(np.asarray(scores, np.float64), targets, card.data.labels, likely, persons)
 
 
 def assessed(
@@ -385,7 +385,7 @@ class Model(Mapping[str, FloatArray]):
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes, in the order of their numbers; None for a regression."""
-        return self.card.classes
+        return self.card.data.labels
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -404,7 +404,7 @@ class Model(Mapping[str, FloatArray]):
         tabular = self.card.data.columns is not None
         exported = {
             "inputs": self.features or None,
-            "shape": self.card.shape,
+            "shape": self.card.data.shape,
             "dtype": "float64" if tabular else "float32",
             "output": self.output,
             "classes": self.classes,

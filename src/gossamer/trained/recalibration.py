@@ -83,7 +83,7 @@ class Recalibration(NamedTuple):
                     arrays[name] *= self.slope
             arrays[bias.name].reshape(-1)[-1] += self.intercept
         made = pack(arrays, card.arrays, vector.dtype)
-        tried = np.random.default_rng(0).integers(0, 2, (_TRIED, *card.shape)).astype(np.float32)
+        tried = np.random.default_rng(0).integers(0, 2, (_TRIED, *card.data.shape)).astype(np.float32)
         before, after = (of_second(np.asarray(objective.scores(one, tried), np.float64)) for one in (vector, made))
         if not np.allclose(after, self.slope * before + self.intercept, rtol=1e-3, atol=1e-3):
             raise CallerError(

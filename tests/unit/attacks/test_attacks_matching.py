@@ -40,16 +40,14 @@ def test_a_smooth_network_gives_its_input_away(clip: float) -> None:
     model = objective.initial(np.random.default_rng(1))
     for row in range(3):
         found = match_gradient(objective, model, gradient_of(objective, model, row, clip), (1, 8, 8), clip=clip)
-        assert found.label == TRAIN.targets[row]
-        assert found.mismatch < 1e-6
-        assert clipped_similarity(TRAIN.features[row], found.recovered, 0, 1) > 0.99
+        assert clipped_similarity(TRAIN.features[row], found, 0, 1) > 0.99
 
 
 def test_the_clip_has_to_be_known_to_match_lengths() -> None:
     objective = smooth()
     model = objective.initial(np.random.default_rng(1))
     found = match_gradient(objective, model, gradient_of(objective, model, 0, 0.1), (1, 8, 8))
-    assert clipped_similarity(TRAIN.features[0], found.recovered, 0, 1) < 0.9
+    assert clipped_similarity(TRAIN.features[0], found, 0, 1) < 0.9
 
 
 def test_noise_hides_it() -> None:
@@ -60,7 +58,7 @@ def test_noise_hides_it() -> None:
     for row in range(6):
         seen = gradient_of(objective, model, row, 1.0) + mechanism.noise(generator, objective.size, np.float32)
         found = match_gradient(objective, model, seen, (1, 8, 8), clip=1.0)
-        similarities.append(clipped_similarity(TRAIN.features[row], found.recovered, 0, 1))
+        similarities.append(clipped_similarity(TRAIN.features[row], found, 0, 1))
     assert np.mean(similarities) < 0.5  # in pictures of 8 x 8 pixels chance alone reaches 0.3
 
 
@@ -85,8 +83,7 @@ def test_the_cnn_of_mapa_shows_its_digits(shared_data: Path) -> None:
     for row in range(100, 104):
         gradient = objective.clipped_gradients(model[None], train, [np.array([row])], 1.0).sums[0]
         matched = match_gradient(objective, model, gradient, (1, 28, 28), seed=row)
-        assert matched.label == train.targets[row]
-        found.append(clipped_similarity(train.features[row], matched.recovered, 0, 1))
+        found.append(clipped_similarity(train.features[row], matched, 0, 1))
     assert np.mean(found) > 0.6
 
 
@@ -95,9 +92,9 @@ def test_the_same_seed_gives_the_same_picture_and_the_threads_are_put_back() -> 
     model, threads = objective.initial(np.random.default_rng(5)), get_num_threads()
     gradient = gradient_of(objective, model, 0)
     found = [match_gradient(objective, model, gradient, (1, 8, 8), steps=20, seed=seed) for seed in (1, 1, 2)]
-    np.testing.assert_array_equal(found[0].recovered, found[1].recovered)
-    assert np.any(found[0].recovered != found[2].recovered)
-    assert (found[0].recovered.min() >= 0, found[0].recovered.max() <= 1) == (True, True)
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.any(found[0] != found[2])
+    assert (found[0].min() >= 0, found[0].max() <= 1) == (True, True)
     assert get_num_threads() == threads
 
 

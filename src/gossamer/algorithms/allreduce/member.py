@@ -137,17 +137,13 @@ class Reduction:
         return self.parts[(self.position - self.step) % self.members]
 
     @property
-    def _incoming(self) -> int:
+    def incoming(self) -> int:
+        """Number of the chunk that is due from the member before."""
         return (self.position - self.step - 1) % self.members
-
-    @property
-    def incoming_size(self) -> int:
-        """Number of coordinates of the chunk that is due from the member before."""
-        return self.parts[self._incoming].size
 
     def take(self, part: Model) -> Reduction:
         """The reduction after receiving ``part`` from the member before."""
-        index = self._incoming
+        index = self.incoming
         value = self.parts[index] + part if self.step < self.members - 1 else part
         parts = (*self.parts[:index], value, *self.parts[index + 1 :])
         return replace(self, step=self.step + 1, parts=parts)
@@ -322,7 +318,7 @@ class AllreduceNode(RoundNode):
         while s.reduction is not None and not s.reduction.done:
             before = s.members[s.reduction.position - 1]
             part = s.early.pop((s.round, s.attempt, s.reduction.step, before), None)
-            if part is None or part.size != s.reduction.incoming_size:
+            if part is None or part.size != s.reduction.parts[s.reduction.incoming].size:
                 return  # a chunk of the wrong size is as good as none
             s.reduction = s.reduction.take(part)
             yield from self.pass_on(s.reduction)

@@ -590,7 +590,7 @@ def small_runs(settings: Any) -> SmallRuns:
 
 
 # That the server's model is the sum of its steps is tested against a reference.
-ALGORITHM = Algorithm(
+ALGORITHM: Algorithm[Any] = Algorithm(
     Settings=Settings,
     build=build,
     output=output,

@@ -113,11 +113,10 @@ class RoundProblem(Bounded):
                 f"needs every round below r0/sigma = {self.theorem(0.0).alpha:.4g}; start smaller or raise r0"
             )
 
-    def theorem(self, ratio: float, power: float | None = None) -> MainTheorem:
-        """The main theorem's constants at an m/T, and at another ``power`` if it is given."""
-        power = self.power if power is None else power
-        r0 = recommended_r0(self.sigma, power) if self.r0 is None else _number_of(self.r0, self.sigma)
-        return MainTheorem(power, r0, self.sigma, ratio)
+    def theorem(self, ratio: float) -> MainTheorem:
+        """The main theorem's constants at an m/T."""
+        r0 = recommended_r0(self.sigma, self.power) if self.r0 is None else _number_of(self.r0, self.sigma)
+        return MainTheorem(self.power, r0, self.sigma, ratio)
 
     @property
     def epochs(self) -> float:

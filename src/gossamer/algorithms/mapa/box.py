@@ -35,15 +35,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from gossamer.algorithms.clients import parts, whole
+from gossamer.algorithms.clients import whole
 from gossamer.algorithms.clients.nodes import SERVER
 from gossamer.algorithms.clients.whole import EdgeSettings
 from gossamer.algorithms.context import Context
 from gossamer.algorithms.edge_cloud import box as edge_cloud
 from gossamer.algorithms.edge_cloud.box import StalenessSettings
-from gossamer.algorithms.interface import Algorithm, Clips, Figures, SmallRuns
+from gossamer.algorithms.interface import Clips, SmallRuns
 from gossamer.algorithms.mapa.stages import COMMAND, Problem, Schedule, initial_clip
-from gossamer.algorithms.nodes import output
 from gossamer.errors import SpecError
 from gossamer.privacy.clipping import StageClip
 from gossamer.protocol.node import Node
@@ -197,20 +196,16 @@ def small_runs(settings: Settings) -> SmallRuns:
     return replace(few, fitting={**few.fitting, **stages})
 
 
-ALGORITHM = Algorithm(
+# What `edge_cloud` does, by stages.
+ALGORITHM = replace(
+    edge_cloud.ALGORITHM,
     Settings=Settings,
     build=build,
-    output=output,
-    roles=("edge", "server"),
-    cast=parts.cast,
     terms=whole.terms,
-    check=edge_cloud.check,
-    plan=whole.plan,
     clips=Clips(("stages",), StageClip(), first_clip),
     estimates=lambda settings: settings.missing,
-    figures=Figures(
-        count=edge_cloud.count, staleness=parts.staleness, report=report, advice=advice, claims=edge_cloud.claims
-    ),
+    figures=replace(edge_cloud.ALGORITHM.figures, report=report, advice=advice),
+    grows=False,
     small_runs=small_runs,
     command=lambda: COMMAND,
 )

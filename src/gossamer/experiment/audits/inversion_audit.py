@@ -260,7 +260,7 @@ def _matching(prepared: Prepared, span: tuple[float, float]) -> Callable[[FloatA
         found = match_gradient(
             prepared.objective, model, released, shape, low=span[0], high=span[1], clip=mechanism.clip, seed=seed
         )
-        return found.recovered.ravel()
+        return found.ravel()
 
     return attack
 

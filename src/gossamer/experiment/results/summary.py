@@ -137,8 +137,8 @@ def figure_names(prepared: Prepared, shared: bool) -> set[str]:
     card = card_of(prepared)
     if not len(prepared.dataset.test):
         return set()
-    kinds = len(card.classes or ".")
-    targets = np.repeat(np.arange(kinds), 2) if card.classes else np.array([0.0, 1.0])
+    kinds = len(card.data.labels or ".")
+    targets = np.repeat(np.arange(kinds), 2) if card.data.labels else np.array([0.0, 1.0])
     persons = np.zeros(len(targets), np.int64)  # of one person nothing is drawn again
     found = {"loss", *sample_of(card, np.zeros((len(targets), kinds)), targets, persons).assess()["figures"]}
     if shared or len(prepared.names) == 1:
