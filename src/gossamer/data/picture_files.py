@@ -224,12 +224,10 @@ def read_images(path: Path) -> Pair:
             (PurePosixPath(file.relative_to(path)), partial(read_file, file, MOST_DATA)) for file in path.glob("*/*/*")
         ]
         return _read_both(path, files, image_module)
-    try:
-        with archive(path, read_file(path, MOST_DATA)) as members:
-            entries: list[_Entry] = [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
-            return _read_both(path, entries, image_module)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: expected a folder or a zip of pictures ({error})") from error
+    damaged = f"{path}: expected a folder or a zip of pictures (", ")", (OSError, zipfile.BadZipFile)
+    with failing_as(DataError, *damaged), archive(path, read_file(path, MOST_DATA)) as members:
+        entries: list[_Entry] = [(PurePosixPath(name), partial(members.read, name)) for name in members.namelist()]
+        return _read_both(path, entries, image_module)
 
 
 def _read_both(path: Path, entries: list[_Entry], image_module: Any) -> Pair:
@@ -270,7 +268,8 @@ def picture(path: Path, name: str, content: bytes) -> npt.NDArray[np.uint8]:
 def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDArray[np.uint8]:
     """One picture [height, width] or [height, width, 3]; an empty ``mode`` lets the picture choose."""
     name, read = entry
-    try:
+    odd = OSError, SyntaxError, zipfile.BadZipFile, image_module.DecompressionBombError
+    with failing_as(DataError, f"{path}: {name} is not a picture that can be read (", ")", odd):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # its bound is above ours
             opened = image_module.open(io.BytesIO(read()))
@@ -284,8 +283,6 @@ def _pixels(path: Path, entry: _Entry, image_module: Any, mode: str) -> npt.NDAr
                 raise DataError(f"{path}: expected 8 bits a channel in {name}, found mode {picture.mode}")
             chosen = mode or ("L" if picture.mode in ("1", "L") else "RGB")
             return np.asarray(picture.convert(chosen), np.uint8)
-    except (OSError, SyntaxError, zipfile.BadZipFile, image_module.DecompressionBombError) as error:
-        raise DataError(f"{path}: {name} is not a picture that can be read ({error})") from error
 
 
 def _size(picture: npt.NDArray[np.uint8]) -> str:

@@ -39,29 +39,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gossamer.errors import PeerError, SpecError, counted
+from gossamer.protocol import messages
 from gossamer.protocol.encoding import register, size_of
 from gossamer.protocol.events import PeerDown, PeerUp, Received
-from gossamer.protocol.messages import (
-    CHUNK_OVERHEAD,
-    CHUNK_WINDOW,
-    Acknowledge,
-    ChunkFrame,
-    Frame,
-    Incoming,
-    Message,
-    MessageFrame,
-    Outgoing,
-    ProgressFrame,
-    check,
-    check_chunk,
-    check_progress,
-    cut,
-    decode_message,
-    encoded_size,
-    frame_size,
-    message_pieces,
-    smallest_frame,
-)
 from gossamer.protocol.snapshots import Kept
 
 # Link of a session to one peer: which messages are where, how long to wait for it, and what each side has.
@@ -173,17 +153,17 @@ class Link:
     queued: int = 0
     transmitted: int = 0
     acknowledged: int = 0
-    outbox: dict[int, Message] = field(default_factory=dict)
+    outbox: dict[int, messages.Message] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
     delivered: int = 0
-    early: dict[int, Message] = field(default_factory=dict)
-    outgoing: Outgoing | None = None
-    incoming: Incoming | None = None
+    early: dict[int, messages.Message] = field(default_factory=dict)
+    outgoing: messages.Outgoing | None = None
+    incoming: messages.Incoming | None = None
     unanswered: int = 0
     trips: RoundTrips = RoundTrips()
     answers: RoundTrips = RoundTrips()
     first: dict[int, float] = field(default_factory=dict)
-    window: int = CHUNK_WINDOW
+    window: int = messages.CHUNK_WINDOW
     timed: tuple[int, float, int] | None = None
     paced: tuple[int, float] = 0, 0.0
     trip: float = 0.0
@@ -213,9 +193,9 @@ class Link:
     def _retried(self) -> Iterable[tuple[int, float]]:
         return [next(iter(self.under_way.items()))] if self.down else self.under_way.items()
 
-    def settle(self, frame: MessageFrame | ChunkFrame | Acknowledge) -> bool:
+    def settle(self, frame: messages.MessageFrame | messages.ChunkFrame | messages.Acknowledge) -> bool:
         """Take note of what ``frame`` acknowledges; whether any of it is news."""
-        upto, early = frame.acknowledged, frame.early if isinstance(frame, Acknowledge) else 0
+        upto, early = frame.acknowledged, frame.early if isinstance(frame, messages.Acknowledge) else 0
         arrived = [number for number in self.under_way if number <= upto or early >> (number - upto - 1) & 1]
         for number in arrived:
             del self.under_way[number], self.outbox[number]
@@ -227,7 +207,7 @@ class Link:
             self.unanswered = 0
         return bool(arrived)
 
-    def settle_progress(self, progress: ProgressFrame, now: float, patience: float | None) -> bool:
+    def settle_progress(self, progress: messages.ProgressFrame, now: float, patience: float | None) -> bool:
         """Take note of which chunks have arrived; whether any of it is news.
 
         Where a window of them takes longer than ``patience``, the next one is half as long, and else twice. The time of
@@ -253,20 +233,20 @@ class Link:
         if many != earlier:
             self.trip = min(max((many * before - earlier * took) / (many - earlier), 0.0), took)
         quick = took - self.trip <= patience
-        self.window = min(max(2 * many, self.window), CHUNK_WINDOW) if quick else max(many // 2, 1)
+        self.window = min(max(2 * many, self.window), messages.CHUNK_WINDOW) if quick else max(many // 2, 1)
         self.paced, self.trips = (many, took), self.trips.after(took)
 
-    def data(self, number: int) -> MessageFrame:
+    def data(self, number: int) -> messages.MessageFrame:
         """The frame that carries message ``number``."""
-        return MessageFrame(number, self.acknowledged, self.delivered, self.outbox[number])
+        return messages.MessageFrame(number, self.acknowledged, self.delivered, self.outbox[number])
 
-    def chunk(self, chunk: int) -> ChunkFrame:
+    def chunk(self, chunk: int) -> messages.ChunkFrame:
         """The frame that carries chunk ``chunk`` of the message that leaves in chunks."""
         assert self.outgoing is not None
         number, chunks = self.outgoing.number, self.outgoing.chunks
-        pieces = message_pieces(self.outbox[number])
-        content = cut(pieces, chunk, chunks)
-        return ChunkFrame(number, self.acknowledged, self.delivered, chunk, chunks, size_of(pieces), content)
+        pieces = messages.message_pieces(self.outbox[number])
+        content = messages.cut(pieces, chunk, chunks)
+        return messages.ChunkFrame(number, self.acknowledged, self.delivered, chunk, chunks, size_of(pieces), content)
 
     def fresh_chunks(self, now: float) -> list[int]:
         """Chunks to put on the link now."""
@@ -275,7 +255,7 @@ class Link:
             self.timed = found[-1], now, found[-1] - self.outgoing.arrived
         return found
 
-    def accept(self, data: MessageFrame) -> list[Message]:
+    def accept(self, data: messages.MessageFrame) -> list[messages.Message]:
         """Take in a message of the peer; all that can now be delivered.
 
         Each of its messages may have a node send one, which is kept until it is acknowledged. So a peer that sends on
@@ -293,9 +273,9 @@ class Link:
             self.incoming = None  # it came in one frame after all
         return ready
 
-    def acknowledgement(self) -> Acknowledge:
+    def acknowledgement(self) -> messages.Acknowledge:
         """Acknowledge what has arrived from the peer."""
-        return Acknowledge(self.delivered, sum(1 << (number - self.delivered - 1) for number in self.early))
+        return messages.Acknowledge(self.delivered, sum(1 << (number - self.delivered - 1) for number in self.early))
 
     # How long to wait
 
@@ -443,10 +423,10 @@ class SessionSettings:
                 f"a session needs 0 < retry_after <= longest_retry, both finite, "
                 f"found retry_after {self.retry_after!r} and longest_retry {self.longest_retry!r}"
             )
-        if self.largest_frame is not None and self.largest_frame < smallest_frame(self.largest_message):
+        if self.largest_frame is not None and self.largest_frame < messages.smallest_frame(self.largest_message):
             raise SpecError(
                 f"a session that cuts messages of up to {self.largest_message} bytes needs a largest_frame of "
-                f"{smallest_frame(self.largest_message)} or more, found {self.largest_frame}"
+                f"{messages.smallest_frame(self.largest_message)} or more, found {self.largest_frame}"
             )
 
 
@@ -455,7 +435,7 @@ class Transmit:
     """Put ``frame`` on the link to the node named ``to``."""
 
     to: str
-    frame: Frame
+    frame: messages.Frame
 
 
 Output = Transmit | Received | PeerDown | PeerUp
@@ -471,8 +451,8 @@ def latest_answers(outputs: Sequence[T]) -> list[T]:
     kept: list[T] = []
     said: set[tuple[str, int]] = set()  # to whom, and of which message's chunks; 0 for all that was acknowledged
     for output in reversed(outputs):
-        if isinstance(output, Transmit) and isinstance(output.frame, Acknowledge | ProgressFrame):
-            key = output.to, output.frame.number if isinstance(output.frame, ProgressFrame) else 0
+        if isinstance(output, Transmit) and isinstance(output.frame, messages.Acknowledge | messages.ProgressFrame):
+            key = output.to, output.frame.number if isinstance(output.frame, messages.ProgressFrame) else 0
             if key in said:
                 continue
             said.add(key)
@@ -508,7 +488,7 @@ class Session(Kept):
         # (when, peer), with an entry for the due time of every link; others are left over and mean nothing.
         self._alarms: list[tuple[float, str]] = []
 
-    def send(self, to: str, message: Message, now: float) -> list[Output]:
+    def send(self, to: str, message: messages.Message, now: float) -> list[Output]:
         """Queue ``message`` for the node named ``to``.
 
         Raises
@@ -518,8 +498,8 @@ class Session(Kept):
         SpecError
             If it is longer than ``largest_message``.
         """
-        check(message)
-        if (size := encoded_size(message)) > self.settings.largest_message:
+        messages.check(message)
+        if (size := messages.encoded_size(message)) > self.settings.largest_message:
             raise SpecError(
                 f"{self.name}: expected a message of at most {self.settings.largest_message} bytes, found {size}; "
                 f"raise largest_message at every node"
@@ -531,7 +511,7 @@ class Session(Kept):
         link.outbox[link.queued] = message
         return self._transmit(to, link, self._fresh(link), now)
 
-    def receive(self, sender: str, frame: Frame, now: float) -> list[Output]:
+    def receive(self, sender: str, frame: messages.Frame, now: float) -> list[Output]:
         """Take a frame that arrived from ``sender``.
 
         Raises
@@ -542,8 +522,8 @@ class Session(Kept):
         """
         link = self._link(sender)
         self._check(sender, link, frame)
-        answer: Frame | None = None
-        if isinstance(frame, ChunkFrame):
+        answer: messages.Frame | None = None
+        if isinstance(frame, messages.ChunkFrame):
             frame, answer = self._take(sender, link, frame, now)
         self.links[sender] = link
         outputs: list[Output] = []
@@ -552,7 +532,7 @@ class Session(Kept):
             if link.down:
                 link.down, link.spoke_at = False, None
                 outputs.append(PeerUp(sender))
-        if isinstance(frame, MessageFrame):
+        if isinstance(frame, messages.MessageFrame):
             self.promises += frame.number > link.delivered and frame.number not in link.early
             taken = [Received(sender, message) for message in link.accept(frame)]
             outputs += taken
@@ -594,38 +574,47 @@ class Session(Kept):
         heapq.heapify(self._alarms)
 
     def _link(self, peer: str) -> Link:
-        window = FIRST_CHUNKS if self.settings.learns else CHUNK_WINDOW
+        window = FIRST_CHUNKS if self.settings.learns else messages.CHUNK_WINDOW
         return self.links.get(peer) or Link(self.settings.retry_after, window=window)
 
-    def _settle(self, link: Link, frame: MessageFrame | ChunkFrame | Acknowledge | ProgressFrame, now: float) -> bool:
+    def _settle(
+        self,
+        link: Link,
+        frame: messages.MessageFrame | messages.ChunkFrame | messages.Acknowledge | messages.ProgressFrame,
+        now: float,
+    ) -> bool:
         """Take note of what ``frame`` acknowledges, and of when to retry from now on; whether any of it is news."""
         settings, before = self.settings, dict(link.under_way) if self.settings.learns else {}
         patience = settings.retry_after if settings.learns else None
         in_chunks, trips = None if link.outgoing is None else link.outgoing.number, link.trips
-        news = link.settle_progress(frame, now, patience) if isinstance(frame, ProgressFrame) else link.settle(frame)
+        news = (
+            link.settle_progress(frame, now, patience)
+            if isinstance(frame, messages.ProgressFrame)
+            else link.settle(frame)
+        )
         if settings.learns:
             link.learn(before, in_chunks, now, settings.silence)
         if not settings.learns or link.trips is not trips:
             link.wait = link.trips.wait(settings.retry_after, settings.longest_retry)
         return news
 
-    def _check(self, sender: str, link: Link, frame: Frame) -> None:
-        if isinstance(frame, ProgressFrame):
-            check_progress(frame)
+    def _check(self, sender: str, link: Link, frame: messages.Frame) -> None:
+        if isinstance(frame, messages.ProgressFrame):
+            messages.check_progress(frame)
             return
-        if isinstance(frame, ChunkFrame):
-            check_chunk(frame, self.settings.largest_message)
-        early = frame.early if isinstance(frame, Acknowledge) else 0
+        if isinstance(frame, messages.ChunkFrame):
+            messages.check_chunk(frame, self.settings.largest_message)
+        early = frame.early if isinstance(frame, messages.Acknowledge) else 0
         highest = frame.acknowledged + early.bit_length()
         if frame.acknowledged < 0 or early < 0 or highest > link.transmitted:
             raise PeerError(
                 f"{sender} acknowledges number {highest} of {self.name}, which transmitted {link.transmitted}; "
                 f"has one of them lost its session's state?"
             )
-        if isinstance(frame, Acknowledge):
+        if isinstance(frame, messages.Acknowledge):
             return
         # What travels in chunks waits until all before it have arrived.
-        last = link.delivered + (1 if isinstance(frame, ChunkFrame) else WINDOW)
+        last = link.delivered + (1 if isinstance(frame, messages.ChunkFrame) else WINDOW)
         if not 0 <= frame.settled <= link.delivered or not frame.settled < frame.number <= last:
             raise PeerError(
                 f"{self.name} has all up to number {link.delivered} of {sender} and expects none after "
@@ -633,19 +622,23 @@ class Session(Kept):
                 f"has one of them lost its session's state?"
             )
 
-    def _take(self, sender: str, link: Link, chunk: ChunkFrame, now: float) -> tuple[MessageFrame | ChunkFrame, Frame]:
+    def _take(
+        self, sender: str, link: Link, chunk: messages.ChunkFrame, now: float
+    ) -> tuple[messages.MessageFrame | messages.ChunkFrame, messages.Frame]:
         """Take a ``chunk``: return it, or the message if it was the last that was missing, and the answer."""
         if chunk.number <= link.delivered:
             return chunk, link.acknowledgement()
         # A peer that came back may cut its message in another way: what there was is of no more use.
-        incoming = link.incoming if link.incoming is not None and link.incoming.has(chunk) else Incoming.begun(chunk)
+        incoming = (
+            link.incoming if link.incoming is not None and link.incoming.has(chunk) else messages.Incoming.begun(chunk)
+        )
         incoming.touched, link.incoming = now, incoming
         self._drop_stale(now)
         if not incoming.accept(chunk):
             return chunk, incoming.progress()
         link.incoming = None
-        message = decode_message(incoming.buffer.data, self.settings.largest_message, own=True)
-        return MessageFrame(chunk.number, chunk.settled, chunk.acknowledged, message), link.acknowledgement()
+        message = messages.decode_message(incoming.buffer.data, self.settings.largest_message, own=True)
+        return messages.MessageFrame(chunk.number, chunk.settled, chunk.acknowledged, message), link.acknowledgement()
 
     def _drop_stale(self, now: float) -> None:
         """Drop what has stopped arriving. It costs only that its chunks must come again."""
@@ -655,11 +648,11 @@ class Session(Kept):
 
     def _chunks(self, link: Link, number: int) -> int:
         """Count the chunks that message ``number`` has to be cut into: 0 if it fits into a frame."""
-        largest, size = self.settings.largest_frame, frame_size(link.data(number))
+        largest, size = self.settings.largest_frame, messages.frame_size(link.data(number))
         return (
             0
             if largest is None or size <= largest
-            else -(-encoded_size(link.outbox[number]) // (largest - CHUNK_OVERHEAD))
+            else -(-messages.encoded_size(link.outbox[number]) // (largest - messages.CHUNK_OVERHEAD))
         )
 
     def _fresh(self, link: Link) -> Iterator[int]:
@@ -669,7 +662,7 @@ class Session(Kept):
                 return
             yield number
 
-    def _frames(self, link: Link, number: int, now: float) -> list[Frame]:
+    def _frames(self, link: Link, number: int, now: float) -> list[messages.Frame]:
         chunks = self._chunks(link, number)
         if chunks == 0:
             return [link.data(number)]
@@ -677,7 +670,7 @@ class Session(Kept):
             return []
         outgoing, begun = link.outgoing, True
         if outgoing is None or (outgoing.number, outgoing.chunks) != (number, chunks):
-            outgoing, begun = Outgoing(number, chunks), False
+            outgoing, begun = messages.Outgoing(number, chunks), False
             link.timed = None
         else:
             link.timed = max(outgoing.transmitted, link.timed[0] if link.timed else 0), now, 0

@@ -17,22 +17,8 @@ from typing import Any
 
 from gossamer.errors import DataError, listed
 from gossamer.files import MOST_RECORDS, make_own_folder, read_text, words_beside, write_own
+from gossamer.report import drawing
 from gossamer.report.curves import axes_of, curves
-from gossamer.report.drawing import (
-    COLOURS,
-    NOTHING,
-    TICKS,
-    Figure,
-    PageSection,
-    Shown,
-    altair,
-    config,
-    count,
-    decimal,
-    needed,
-    share,
-    size,
-)
 from gossamer.report.model_card import described
 from gossamer.report.nodes import section_of_nodes
 from gossamer.report.privacy import privacy
@@ -73,18 +59,20 @@ class Page:
     heading: str
     overview: Sequence[Mapping[str, str]]
     notes: Sequence[str]
-    sections: Sequence[PageSection]
+    sections: Sequence[drawing.PageSection]
     public: bool = False
     opening: Sequence[str] = ()
     leading: Sequence[str] = ()
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[drawing.Figure]:
         """All figures, in order."""
         return [figure for section in self.sections for figure in section.figures]
 
 
-def page_of_runs(records: Sequence[RunRecord], *, public: bool = False, before: Sequence[PageSection] = ()) -> Page:
+def page_of_runs(
+    records: Sequence[RunRecord], *, public: bool = False, before: Sequence[drawing.PageSection] = ()
+) -> Page:
     """Return the page of runs, sections ``before`` its own first.
 
     With ``public``, it is without what tells of more than was released.
@@ -101,27 +89,30 @@ def _scores(summaries: Sequence[Mapping[str, Any]], words: Mapping[str, str], pu
     """Cells of the scores that some of the ``summaries`` hold, by the heading of their column; none in public."""
     metrics = [{} if public else summary.get("metrics") or {} for summary in summaries]
     held = {name: said for name, said in words.items() if any(one.get(name) is not None for one in metrics)}
-    form = {name: share if name.endswith(("accuracy", "sensitivity", "specificity")) else decimal for name in held}
+    form = {
+        name: drawing.share if name.endswith(("accuracy", "sensitivity", "specificity")) else drawing.decimal
+        for name in held
+    }
     return [{said: form[name](one.get(name)) for name, said in held.items()} for one in metrics]
 
 
 def _row(record: RunRecord, public: bool, scores: Mapping[str, str]) -> dict[str, str]:
     summary, guarantee = record.summary, record.guarantee
     course = {
-        "ended": words_beside(__file__)["ended"].get(_status(summary, public), NOTHING),
-        "updates": count(summary.get("updates")),
-        "virtual seconds": decimal(summary.get("virtual_seconds")),
-        "sent": size(summary.get("bytes")),
+        "ended": words_beside(__file__)["ended"].get(_status(summary, public), drawing.NOTHING),
+        "updates": drawing.count(summary.get("updates")),
+        "virtual seconds": drawing.decimal(summary.get("virtual_seconds")),
+        "sent": drawing.size(summary.get("bytes")),
     }
     return {
         "run": record.name,
         "algorithm": str(summary["algorithm"]),
-        "nodes": count(summary.get("nodes")),
-        **(dict.fromkeys(course, NOTHING) if public and record.secret_schedule else course),
+        "nodes": drawing.count(summary.get("nodes")),
+        **(dict.fromkeys(course, drawing.NOTHING) if public and record.secret_schedule else course),
         **scores,
-        "epsilon planned": decimal(guarantee.get("epsilon")),
-        "delta": decimal(guarantee.get("delta")),
-        "mu": decimal(guarantee.get("mu")),
+        "epsilon planned": drawing.decimal(guarantee.get("epsilon")),
+        "delta": drawing.decimal(guarantee.get("delta")),
+        "mu": drawing.decimal(guarantee.get("mu")),
     }
 
 
@@ -156,16 +147,16 @@ def notes(records: Sequence[RunRecord], *, public: bool = False) -> list[str]:
     return said
 
 
-def progress(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+def progress(records: Sequence[RunRecord], public: bool) -> drawing.PageSection | None:
     """Return the curves of what runs reached."""
     told = _told(records, public)
     if records and not told:
         return None
     figures = list(curves(told))
-    return PageSection("figures", "Progress", figures, "progress.html", {"axes": axes_of(figures)})
+    return drawing.PageSection("figures", "Progress", figures, "progress.html", {"axes": axes_of(figures)})
 
 
-def nodes(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+def nodes(records: Sequence[RunRecord], public: bool) -> drawing.PageSection | None:
     """Return what each node did."""
     return section_of_nodes(_told(records, public), public)
 
@@ -175,7 +166,7 @@ def _told(records: Sequence[RunRecord], public: bool) -> list[RunRecord]:
     return [record for record in records if not (public and record.secret_schedule)]
 
 
-Maker = Callable[[Sequence[RunRecord], bool], PageSection | None]
+Maker = Callable[[Sequence[RunRecord], bool], drawing.PageSection | None]
 """(runs, whether only what is public or released may be shown) -> the section, or None if there is nothing for it."""
 
 SECTIONS: tuple[Maker, ...] = (scores, privacy, private_evaluation, progress, nodes)
@@ -186,9 +177,9 @@ def sections_of(
     records: Sequence[RunRecord],
     *,
     public: bool = False,
-    before: Sequence[PageSection] = (),
+    before: Sequence[drawing.PageSection] = (),
     makers: Sequence[Maker] = SECTIONS,
-) -> list[PageSection]:
+) -> list[drawing.PageSection]:
     """Return the sections of ``records``, after others that come ``before`` them.
 
     With ``public``, without figures that tell of more than was released.
@@ -198,8 +189,8 @@ def sections_of(
     return [_released(section) for section in made] if public else made
 
 
-def _released(section: PageSection) -> PageSection:
-    return replace(section, figures=[one for one in section.figures if one.shown is not Shown.PRIVATE])
+def _released(section: drawing.PageSection) -> drawing.PageSection:
+    return replace(section, figures=[one for one in section.figures if one.shown is not drawing.Shown.PRIVATE])
 
 
 # Deployed parties
@@ -285,29 +276,29 @@ def party_rows(parties: Sequence[PartyRecord], *, public: bool = False) -> list[
 def _party_row(party: PartyRecord, public: bool, scores: Mapping[str, str]) -> dict[str, str]:
     status, result = party.status, party.result
     guarantee: Mapping[str, Any] = {} if result is None else result.guarantee
-    known = {name: str(status.get(name) or NOTHING) for name in ("role", "algorithm", "state")}
+    known = {name: str(status.get(name) or drawing.NOTHING) for name in ("role", "algorithm", "state")}
     own = {
-        "why": str(status.get("finished") or status.get("why") or NOTHING),
-        "updates": count(status.get("updates")),
-        "releases": f"{count(status.get('releases'))} of {count(status.get('planned_releases'))}",
+        "why": str(status.get("finished") or status.get("why") or drawing.NOTHING),
+        "updates": drawing.count(status.get("updates")),
+        "releases": f"{drawing.count(status.get('releases'))} of {drawing.count(status.get('planned_releases'))}",
         **scores,
-        "budget charged": share((status.get("policy") or {}).get("share_charged")),
+        "budget charged": drawing.share((status.get("policy") or {}).get("share_charged")),
     }
-    proved = {name: decimal(guarantee.get(name)) for name in ("epsilon", "delta", "mu")}
+    proved = {name: drawing.decimal(guarantee.get(name)) for name in ("epsilon", "delta", "mu")}
     return {"node": party.name, **known, **({} if public else own), **proved}
 
 
-def party_sections(parties: Sequence[PartyRecord], public: bool) -> list[PageSection]:
+def party_sections(parties: Sequence[PartyRecord], public: bool) -> list[drawing.PageSection]:
     """Return the sections of a report of parties: their own figures, and what is proved of their part."""
     results = [party.result for party in parties if party.result is not None]
     makers = [maker for maker in SECTIONS if maker is not progress]  # a party's node keeps no curve
     proved = sections_of(results, public=public, makers=makers) if results else []
     log = {party.name: party.log for party in parties if party.log}
-    own = PageSection("party", "This party alone", list(party_figures(parties)), "party.html", {"log": log})
+    own = drawing.PageSection("party", "This party alone", list(party_figures(parties)), "party.html", {"log": log})
     return proved if public else [own, *proved]
 
 
-def party_figures(parties: Sequence[PartyRecord]) -> Iterator[Figure]:
+def party_figures(parties: Sequence[PartyRecord]) -> Iterator[drawing.Figure]:
     """Yield the figures of parties, which nobody but their owners should see."""
     made, charged, heard = [], [], []
     unmade, left = "planned, not made", "left"
@@ -328,7 +319,7 @@ def party_figures(parties: Sequence[PartyRecord]) -> Iterator[Figure]:
 
 def _bars(
     name: str, title: str, unit: str, of: str, parts: Sequence[tuple[str, Any, Any]], rest: str = "", form: str = ""
-) -> Iterator[Figure]:
+) -> Iterator[drawing.Figure]:
     """Yield the figure of bars, if there are any.
 
     Parameters
@@ -346,11 +337,11 @@ def _bars(
     """
     if not parts:
         return
-    alt, kinds = altair(), list(dict.fromkeys(str(part) for _, part, _ in parts))
+    alt, kinds = drawing.altair(), list(dict.fromkeys(str(part) for _, part, _ in parts))
     rows = [{"of": bar, "part": part, "value": value} for bar, part, value in parts]
     ranked = [{**row, "rank": kinds.index(str(row["part"]))} for row in rows]
-    colours = ["#9aa4ae" if part == rest else COLOURS[n % len(COLOURS)] for n, part in enumerate(kinds)]
-    axis = alt.Axis(format=form or alt.Undefined, tickCount=alt.ExprRef(TICKS))
+    colours = ["#9aa4ae" if part == rest else drawing.COLOURS[n % len(drawing.COLOURS)] for n, part in enumerate(kinds)]
+    axis = alt.Axis(format=form or alt.Undefined, tickCount=alt.ExprRef(drawing.TICKS))
     shown = alt.Tooltip("value:Q", title=unit, format=form or ",.4~g")
     bars = alt.Chart(alt.Data(name="rows", values=ranked)).mark_bar(stroke="currentColor", strokeOpacity=0.4)
     chart = bars.encode(
@@ -363,14 +354,14 @@ def _bars(
     said = [f"{of_}: {part}, " + (f"{100 * value:.3g} %" if form else f"{value:.4g}") for of_, part, value in parts]
     words = f"{title} ({unit}). {listed(said, _SAID, '; ')}."
     height = _HEIGHT * len({row["of"] for row in rows})
-    yield Figure.of(f"party-{name}", title, words, Shown.PRIVATE, chart, rows, height)
+    yield drawing.Figure.of(f"party-{name}", title, words, drawing.Shown.PRIVATE, chart, rows, height)
 
 
 # What is written
 
 
 def write_report(
-    records: Sequence[RunRecord], folder: Path, *, public: bool = False, before: Sequence[PageSection] = ()
+    records: Sequence[RunRecord], folder: Path, *, public: bool = False, before: Sequence[drawing.PageSection] = ()
 ) -> Path:
     """Write the report of ``records`` into ``folder``, and return where it is; sections ``before`` its own come first.
 
@@ -396,10 +387,10 @@ def write_paper(page: Page, folder: Path) -> Path:
     DataError
         If the package that sets it is not installed, or lacks a library of the system.
     """
-    pillow = needed("PIL.ImageFile", "pdf", "a report on paper")
+    pillow = drawing.needed("PIL.ImageFile", "pdf", "a report on paper")
     cut_off = pillow.LOAD_TRUNCATED_IMAGES
     try:
-        library = needed("weasyprint", "pdf", "a report on paper")
+        library = drawing.needed("weasyprint", "pdf", "a report on paper")
     except OSError as error:  # it loads Pango by its name
         raise DataError(
             f"a report on paper needs the library Pango, which was not found ({str(error).splitlines()[0][:80]}); "
@@ -429,11 +420,11 @@ def write_figures(page: Page, folder: Path) -> Path:
 
 def html(page: Page, pictures: Mapping[str, str] | None = None) -> str:
     """Return the whole page as HTML; with ``pictures`` of its figures, by name, in the place of code that draws."""
-    library = needed("jinja2")
+    library = drawing.needed("jinja2")
     loader = library.FunctionLoader(lambda name: resources.files(__package__).joinpath(name).read_text("utf-8"))
     environment = library.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.globals["pictures"] = pictures  # of macros, too
-    charts = {"config": config(), "specs": {figure.name: figure.spec for figure in page.figures}}
+    charts = {"config": drawing.config(), "specs": {figure.name: figure.spec for figure in page.figures}}
     text: str = environment.get_template("page.html").render(
         page=page, version=__version__, charts=_script(charts), library=_library() if pictures is None else ""
     )
@@ -443,7 +434,7 @@ def html(page: Page, pictures: Mapping[str, str] | None = None) -> str:
 @cache
 def _library() -> str:
     """Code that draws charts in a browser, which takes seconds to gather."""
-    return str(needed("vl_convert").javascript_bundle(_SNIPPET)).replace("</script", "<\\/script")
+    return str(drawing.needed("vl_convert").javascript_bundle(_SNIPPET)).replace("</script", "<\\/script")
 
 
 def _script(value: Any) -> str:

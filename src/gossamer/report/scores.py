@@ -14,18 +14,7 @@ from gossamer.errors import DataError, counted
 from gossamer.objectives.released_scores import FILE, ReleasedScores
 from gossamer.objectives.score_words import LABELS, said_first, shown, table_of, table_of_groups, within
 from gossamer.privacy.guarantees import rounded_up
-from gossamer.report.drawing import (
-    COLOURS,
-    NOTHING,
-    Figure,
-    PageSection,
-    Shown,
-    altair,
-    chart_of,
-    numbers,
-    told_apart,
-    within_width,
-)
+from gossamer.report import drawing
 from gossamer.report.records import RunRecord
 
 _DRAWN = (
@@ -52,7 +41,7 @@ def remarks(records: Sequence[RunRecord]) -> list[str]:
     return [f"{record.name}: {line}" for record in records for line in said_first(record.scores)]
 
 
-def scores(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+def scores(records: Sequence[RunRecord], public: bool) -> drawing.PageSection | None:
     """Return what test examples tell of the runs' models, and how well; nothing in public."""
     if public or not (rows := rows_of(records)):
         return None
@@ -63,8 +52,8 @@ def scores(records: Sequence[RunRecord], public: bool) -> PageSection | None:
         for mean, share, count in record.scores.get("reliability", ())
     ]
     figures = [draw(found) for draw, found in ((_of_intervals, intervals), (_of_reliability, curves)) if found]
-    values = {"rows": rows, "groups": dict(groups_of(records)), "shown": Shown.PRIVATE}
-    return PageSection("scores", "Scores", figures, "scores.html", values)
+    values = {"rows": rows, "groups": dict(groups_of(records)), "shown": drawing.Shown.PRIVATE}
+    return drawing.PageSection("scores", "Scores", figures, "scores.html", values)
 
 
 def groups_of(records: Sequence[RunRecord]) -> Iterator[tuple[str, list[dict[str, str]]]]:
@@ -95,7 +84,7 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, str]]:
 
 def _beside_constant(name: str, one: Mapping[str, Any] | None) -> str:
     if one is None or one["value"] is None:
-        return NOTHING
+        return drawing.NOTHING
     return within(name, one) + ("" if one["constant"] is None else f"; constant {shown(name, one['constant'])}")
 
 
@@ -104,23 +93,23 @@ _COMPARED = 3
 _HEADING = "value, 95 % interval; constant"
 
 
-def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
-    alt = altair()
+def _of_intervals(rows: list[dict[str, Any]]) -> drawing.Figure:
+    alt = drawing.altair()
     runs, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("run", "figure"))
     # One that diverged may have an R2 of minus a million, and would leave the others no room.
     low = max(-1.0, min(0.0, *(row["low"] for row in rows)))
     upwards = alt.Y("figure:N", title=None, sort=names, axis=alt.Axis(labelLimit=220))
-    base = chart_of(rows).encode(y=upwards, yOffset=alt.YOffset("run:N", sort=runs))
+    base = drawing.chart_of(rows).encode(y=upwards, yOffset=alt.YOffset("run:N", sort=runs))
     # One column: the chart takes its height before the names of figures have taken of its width.
-    apart = told_apart("run", runs, **within_width(runs) | {"columns": 1})
+    apart = drawing.told_apart("run", runs, **drawing.within_width(runs) | {"columns": 1})
     across = alt.Scale(domain=[low, 1], nice=False, clamp=True)
     value, constant = (alt.X(f"{key}:Q", scale=across) for key in ("value", "constant"))
-    tooltip = ["run:N", "figure:N", *numbers(".3f", "value", "low", "high")]
-    ticks = base.transform_filter("isValid(datum.constant)").mark_tick(thickness=3, color=COLOURS[-1])
+    tooltip = ["run:N", "figure:N", *drawing.numbers(".3f", "value", "low", "high")]
+    ticks = base.transform_filter("isValid(datum.constant)").mark_tick(thickness=3, color=drawing.COLOURS[-1])
     layers = [
         base.mark_rule(size=2).encode(x=alt.X("low:Q", title=_ACROSS, scale=across), x2="high:Q", **apart),
         base.mark_circle(size=60, opacity=1).encode(x=value, color=apart["color"], tooltip=tooltip),
-        ticks.encode(x=constant, tooltip=["figure:N", *numbers(".3f", "constant")]),
+        ticks.encode(x=constant, tooltip=["figure:N", *drawing.numbers(".3f", "constant")]),
     ]
     said = "; ".join(
         f"{row['run'] + ', ' if runs[1:] else ''}{row['figure']}: "
@@ -129,8 +118,14 @@ def _of_intervals(rows: list[dict[str, Any]]) -> Figure:
     )
     title = "Scores of the runs' models" if runs[1:] else "Scores of the run's model"
     height = max(120, 26 * len(names) * min(len(runs), 4))
-    return Figure.of(
-        "scores", title, f"{title} on test examples ({_TICK}): {said}.", Shown.PRIVATE, alt.layer(*layers), rows, height
+    return drawing.Figure.of(
+        "scores",
+        title,
+        f"{title} on test examples ({_TICK}): {said}.",
+        drawing.Shown.PRIVATE,
+        alt.layer(*layers),
+        rows,
+        height,
     )
 
 
@@ -139,24 +134,24 @@ _TICK = "a grey tick: saying the same of every row"
 _SAID = 9
 
 
-def _of_reliability(rows: list[dict[str, Any]]) -> Figure:
-    alt = altair()
+def _of_reliability(rows: list[dict[str, Any]]) -> drawing.Figure:
+    alt = drawing.altair()
     runs = list(dict.fromkeys(row["run"] for row in rows))
     most = max(max(row["predicted"], row["came"]) for row in rows)
     scale = alt.Scale(domain=[0, most], nice=True)
-    apart = told_apart("run", runs, **within_width(runs))
+    apart = drawing.told_apart("run", runs, **drawing.within_width(runs))
     right = [{"predicted": 0.0, "came": 0.0}, {"predicted": most, "came": most}]
     x = alt.X("predicted:Q", title="predicted, mean of a tenth of the rows", scale=scale)
     y = alt.Y("came:Q", title="how often it came", scale=scale)
-    tooltip = ["run:N", *numbers(".3~g", "predicted", "came", "rows")]
+    tooltip = ["run:N", *drawing.numbers(".3~g", "predicted", "came", "rows")]
     layers = [
-        chart_of(right).mark_line(strokeDash=[4, 4], color=COLOURS[-1]).encode(x=x, y=y),
-        chart_of(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **apart),
+        drawing.chart_of(right).mark_line(strokeDash=[4, 4], color=drawing.COLOURS[-1]).encode(x=x, y=y),
+        drawing.chart_of(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tooltip, **apart),
     ]
     said = ", ".join(f"{row['came']:.3g} where {row['predicted']:.3g} was predicted" for row in rows[:10])
     title = "How right probabilities are"
     words = f"{title}: on the dashed line what was predicted came as often. {runs[0]}: it came {said}."
-    return Figure.of("reliability", title, words, Shown.PRIVATE, alt.layer(*layers), rows, 280)
+    return drawing.Figure.of("reliability", title, words, drawing.Shown.PRIVATE, alt.layer(*layers), rows, 280)
 
 
 # Figures that parties released of held-out examples, with intervals: a public page may show them as well.
@@ -165,7 +160,7 @@ _AT = ("sensitivity", "specificity", "ppv")
 _TOLD = ("auroc", "average_precision", "brier", "calibration_intercept", "calibration_slope", *_AT)
 
 
-def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSection | None:
+def private_evaluation(records: Sequence[RunRecord], public: bool) -> drawing.PageSection | None:
     """Return the tables of runs whose parties released how their held-out examples are scored.
 
     In public without those of which nothing is guaranteed: without noise they are exact scores on test examples.
@@ -179,7 +174,7 @@ def private_evaluation(records: Sequence[RunRecord], public: bool) -> PageSectio
     }
     epsilons = {name: None if one["epsilon"] is None else rounded_up(one["epsilon"]) for name, one in found.items()}
     values = {"tables": tables, "noise": epsilons, "told": found}
-    return PageSection("evaluation", "Private evaluation", (), "evaluation.html", values)
+    return drawing.PageSection("evaluation", "Private evaluation", (), "evaluation.html", values)
 
 
 def _released(records: Sequence[RunRecord]) -> dict[str, Any]:
@@ -218,5 +213,5 @@ def _cell(name: str, one: Mapping[str, float | None]) -> str:
     """A figure with its interval."""
     value, low, high = (one.get(end) for end in ("value", "low", "high"))
     if low is None or high is None:
-        return NOTHING if value is None else shown(name, value)
+        return drawing.NOTHING if value is None else shown(name, value)
     return f"{'unknown' if value is None else shown(name, value)} ({shown(name, (low, high))})"

@@ -24,22 +24,8 @@ from gossamer.objectives.score_words import commonest
 from gossamer.privacy.guarantees import Guarantee, rounded_up
 from gossamer.report.curves import PricePoint, price_figure
 from gossamer.report.drawing import Figure
+from gossamer.studies import study as of
 from gossamer.studies.runs import Tell
-from gossamer.studies.study import (
-    ACCURACY,
-    LOSS,
-    Scores,
-    Spec,
-    Spread,
-    Study,
-    check_runs,
-    checked,
-    columns_of,
-    experiment_of,
-    nobody,
-    number,
-    runs_of,
-)
 
 # Variants of a private federation that its price is read off: without noise, each party alone, all rows in one place.
 #
@@ -151,7 +137,7 @@ CALLED: Mapping[str, str] = _WORDS["called"]
 
 
 @dataclass(kw_only=True, repr=False)
-class Price(Study):
+class Price(of.Study):
     """Variants of a federation, and what came of them.
 
     Attributes
@@ -209,14 +195,14 @@ class Price(Study):
         }
 
 
-def _hull(one: Scores) -> tuple[float, float]:
+def _hull(one: of.Scores) -> tuple[float, float]:
     """Least and largest score of seeds, and of what their intervals reach."""
     ends = [*one.score.values, *(one.interval or ())]
     return min(ends), max(ends)
 
 
 def price(
-    spec: Spec,
+    spec: of.Spec,
     *,
     out: str | Path,
     seeds: int = 3,
@@ -224,7 +210,7 @@ def price(
     jobs: int | None = None,
     engine: str = "processes",
     settings: Sequence[str] = (),
-    tell: Tell = nobody,
+    tell: Tell = of.nobody,
 ) -> Price:
     """Run a private federation with and without noise, each party alone, and all rows in one place.
 
@@ -261,7 +247,7 @@ def price(
 
 
 def plan_price(
-    spec: Spec,
+    spec: of.Spec,
     out: Path,
     seeds: int,
     epsilons: Sequence[float],
@@ -270,13 +256,13 @@ def plan_price(
     tell: Tell,
 ) -> Price:
     """Check every variant and every folder; return the price, of which no run is made."""
-    check_runs(1, seeds, jobs)  # before the data are read
+    of.check_runs(1, seeds, jobs)  # before the data are read
     _check_epsilons(epsilons)
-    experiment = _private(experiment_of(spec, settings))
+    experiment = _private(of.experiment_of(spec, settings))
     remarks, left_out = list[str](), dict[str, str]()
-    prepared, plan = checked(experiment, NOISY, remarks)
+    prepared, plan = of.checked(experiment, NOISY, remarks)
     first = _makers(experiment, partial(passes_of, prepared, plan), prepared, epsilons)
-    runs, shared = runs_of(out, first, seeds, jobs, tell, remarks, {NOISY: plan.words.shared}, left_out)
+    runs, shared = of.runs_of(out, first, seeds, jobs, tell, remarks, {NOISY: plan.words.shared}, left_out)
     for name, why in left_out.items():
         tell(f"{CALLED.get(name, name)} is left out: {why}")
     return Price(out=out, runs=runs, shared=shared, guarantee=plan.guarantee, left_out=left_out)
@@ -301,7 +287,7 @@ def _sound_without_noise(experiment: Experiment) -> Experiment:
     """The federation without noise; with its clip where it cannot be run without."""
     try:
         found = without_noise(experiment)
-        checked(found, CLEAN, [])
+        of.checked(found, CLEAN, [])
         return found
     except CallerError:
         return without_noise(experiment, clipped=True)
@@ -358,8 +344,8 @@ def _saying(price: Price) -> str:
 def rows(price: Price) -> list[tuple[str, ...]]:
     """Return the table: a row for each variant."""
     scores = price.scores
-    kind = next((one.called for one in scores.values()), ACCURACY)
-    columns = ["epsilon", *columns_of(scores), "virtual s", "MiB sent"]
+    kind = next((one.called for one in scores.values()), of.ACCURACY)
+    columns = ["epsilon", *of.columns_of(scores), "virtual s", "MiB sent"]
     found = [("", *(kind if name == "score" else name for name in columns))]
     for name, one in scores.items():
         figures = one.figures()
@@ -380,7 +366,7 @@ def _protected(price: Price) -> str:
     )
 
 
-def _priced(here: Scores, there: Scores, worse: str, better: str | None = None) -> str:
+def _priced(here: of.Scores, there: of.Scores, worse: str, better: str | None = None) -> str:
     """Say how much a score is ``worse`` than another, or ``better``, if that is more than none."""
     lost = _lost(here, there)
     if lost is None:
@@ -392,23 +378,23 @@ def _priced(here: Scores, there: Scores, worse: str, better: str | None = None) 
     return f"{worse} {_amount(here, lost)}{_doubt(here, there, lost)}"
 
 
-def _lost(worse: Scores, better: Scores) -> float | None:
+def _lost(worse: of.Scores, better: of.Scores) -> float | None:
     """Return the amount by which a score is less good than another, whichever way it counts."""
     if worse.rank is None or better.rank is None:
         return None
     return worse.rank - better.rank
 
 
-def _amount(one: Scores, lost: float) -> str:
-    what = "points of accuracy" if one.kind == ACCURACY else f"of {_WORDS['scores'][one.kind]}"
+def _amount(one: of.Scores, lost: float) -> str:
+    what = "points of accuracy" if one.kind == of.ACCURACY else f"of {_WORDS['scores'][one.kind]}"
     return f"{_figure(one, lost)} {what}"
 
 
-def _figure(one: Scores, lost: float) -> str:
-    return f"{100 * lost:.1f}" if one.kind == ACCURACY else f"{lost:.3g}"
+def _figure(one: of.Scores, lost: float) -> str:
+    return f"{100 * lost:.1f}" if one.kind == of.ACCURACY else f"{lost:.3g}"
 
 
-def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
+def difference(one: of.Spread, other: of.Spread) -> tuple[float, float] | None:
     """The 95 % interval of a difference of means, by Welch's t; None where values of both are alike, or one of one.
 
     References
@@ -424,12 +410,12 @@ def difference(one: Spread, other: Spread) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def _over_seeds(here: Scores, there: Scores, lost: float | None = None) -> str:
+def _over_seeds(here: of.Scores, there: of.Scores, lost: float | None = None) -> str:
     """The interval of what is lost over seeds, and whether they decide that something is."""
     ends, fewest = difference(here.score, there.score), min(len(here.score.values), len(there.score.values))
     if ends is None:
         return f", of {f'{fewest} seeds that score alike' if fewest > 1 else 'one seed'}, which decides nothing"
-    low, high = ends if here.kind == LOSS else (-ends[1], -ends[0])
+    low, high = ends if here.kind == of.LOSS else (-ends[1], -ends[0])
     seeds = f"{fewest} seeds"
     within = f"{_figure(here, low)} to {_figure(here, high)}"
     if lost is not None and low <= 0 <= high:
@@ -437,7 +423,7 @@ def _over_seeds(here: Scores, there: Scores, lost: float | None = None) -> str:
     return f" ({within} over {seeds})"
 
 
-def _doubt(one: Scores, other: Scores, lost: float) -> str:
+def _doubt(one: of.Scores, other: of.Scores, lost: float) -> str:
     """The interval over seeds, and whether each score is within the interval of test rows of the other."""
     over = _over_seeds(one, other, lost)
     pairs = [(a.interval, b.score.mean) for a, b in ((one, other), (other, one))]
@@ -450,16 +436,16 @@ def _between(price: Price, first: str, second: str) -> str:
     return ", and ".join(f"{_scored(price.scores[one])} {_WORDS['with'][one]}" for one in (first, second))
 
 
-def _scored(one: Scores) -> str:
+def _scored(one: of.Scores) -> str:
     fit = "" if one.r2.mean is None else f" (R2 {one.r2.mean:.3f})"
     figures = one.figures()
     within = f" ({figures['95 %']})" if one.interval is not None and not fit else ""
     return f"{figures['score']}{fit}{within}"
 
 
-def _resources(more: Scores, less: Scores) -> str:
+def _resources(more: of.Scores, less: of.Scores) -> str:
     """Compare clock and bytes."""
     sent = (one.size.mean or 0.0 for one in (more, less))
     here, there = (f"{size / 2**20:.3g} MiB" if size else "nothing" for size in sent)
-    seconds = (number(one.seconds.mean, ".4g") for one in (more, less))
+    seconds = (of.number(one.seconds.mean, ".4g") for one in (more, less))
     return f"It takes {next(seconds)} virtual seconds instead of {next(seconds)}, and sends {here} instead of {there}."

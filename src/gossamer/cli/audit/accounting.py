@@ -12,19 +12,10 @@ from gossamer.cli.commands import check_delta, naming
 from gossamer.cli.printing import answered, table, warn, wrapped
 from gossamer.errors import CallerError, DataError, PeerError, counted, failing_as
 from gossamer.files import read_rows, to_csv, write_own
+from gossamer.privacy import mechanisms
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
 from gossamer.privacy.guarantees import PrivacyProfile, guess, remarks, rounded_up
-from gossamer.privacy.mechanisms import (
-    BatchSampling,
-    FixedSize,
-    Gaussian,
-    L2Laplace,
-    Mechanism,
-    NeighboringRelation,
-    Poisson,
-    ReleaseKind,
-)
 
 if TYPE_CHECKING:
     from gossamer.experiment.audits.observers import NetworkPrivacy
@@ -74,7 +65,7 @@ def check_options(options: argparse.Namespace, *spared: str) -> None:
             raise CallerError(f"--{other} {value} needs {flag}; give it, as --help says")
 
 
-def whose(options: argparse.Namespace, relation: NeighboringRelation) -> str:
+def whose(options: argparse.Namespace, relation: mechanisms.NeighboringRelation) -> str:
     """Name the data sets that are told apart with difficulty."""
     return relation.value if options.group == 1 else f"{relation.value}, {options.group} rows of one person"
 
@@ -84,15 +75,15 @@ def size_of(options: argparse.Namespace) -> int:
     return 1 if options.mechanism == "gaussian" else int(options.size)
 
 
-def relation_of(options: argparse.Namespace) -> NeighboringRelation:
+def relation_of(options: argparse.Namespace) -> mechanisms.NeighboringRelation:
     """Return the neighbouring relation: the one that is asked for, or that of the sampling."""
     if options.neighboring_relation is not None:
-        return NeighboringRelation(options.neighboring_relation)
+        return mechanisms.NeighboringRelation(options.neighboring_relation)
     poisson = options.sampling == "poisson"
-    return NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else NeighboringRelation.REPLACE_ONE
+    return mechanisms.NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else mechanisms.NeighboringRelation.REPLACE_ONE
 
 
-def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
+def schedule_of(options: argparse.Namespace) -> dict[mechanisms.BatchSampling, int]:
     """Return how often each sampling occurs."""
     if getattr(options, "rates", None) is not None:
         usual = {"sampling": "poisson"}
@@ -106,9 +97,9 @@ def schedule_of(options: argparse.Namespace) -> dict[BatchSampling, int]:
     return {_sampling(options): options.steps}
 
 
-def _sampling(options: argparse.Namespace) -> BatchSampling:
+def _sampling(options: argparse.Namespace) -> mechanisms.BatchSampling:
     if options.sampling == "poisson":
-        return Poisson(options.sampling_rate)
+        return mechanisms.Poisson(options.sampling_rate)
     if options.group > max(options.dataset_size, 1):
         raise CallerError(
             f"--group must be at most --dataset-size {options.dataset_size}, found {options.group}; take the most rows "
@@ -118,10 +109,10 @@ def _sampling(options: argparse.Namespace) -> BatchSampling:
         raise CallerError(
             f"--batch-size must be at most --dataset-size {options.dataset_size}, found {options.batch_size}"
         )
-    return FixedSize(options.dataset_size, options.batch_size)
+    return mechanisms.FixedSize(options.dataset_size, options.batch_size)
 
 
-def read_rates(path: Path) -> dict[BatchSampling, int]:
+def read_rates(path: Path) -> dict[mechanisms.BatchSampling, int]:
     """Poisson rates and how often each occurs, from lines ``rate,count``.
 
     Raises
@@ -129,11 +120,11 @@ def read_rates(path: Path) -> dict[BatchSampling, int]:
     DataError
         If the file is missing or a line is malformed.
     """
-    schedule: dict[BatchSampling, int] = {}
+    schedule: dict[mechanisms.BatchSampling, int] = {}
     for number, line in read_rows(path, "the rates", "--rates"):
         try:
             rate, count = line.split(",")
-            sampling, times = Poisson(float(rate)), int(count)
+            sampling, times = mechanisms.Poisson(float(rate)), int(count)
         except ValueError as error:
             reason = error if isinstance(error, CallerError) else f"expected rate,count, found {line!r}"
             raise DataError(f"{path}, line {number}: {reason}") from None
@@ -158,7 +149,7 @@ def account_command(options: argparse.Namespace) -> int:
     check_options(options, *(_OF_SAMPLING if options.rates is not None else ()))
     mechanism, size = _mechanism(options, relation), size_of(options)
     schedule = schedule_of(options)
-    counts = {ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}
+    counts = {mechanisms.ReleaseKind(mechanism, sampling, size): n for sampling, n in schedule.items()}
     found = profile([(counts, options.group)], relation)
     document: dict[str, Any] = {
         **_accounted(options, counts, relation),
@@ -191,7 +182,7 @@ def _profile(found: PrivacyProfile) -> list[str]:
 
 
 def _accounted(
-    options: argparse.Namespace, counts: dict[ReleaseKind, int], relation: NeighboringRelation
+    options: argparse.Namespace, counts: dict[mechanisms.ReleaseKind, int], relation: mechanisms.NeighboringRelation
 ) -> dict[str, Any]:
     """The epsilon that was asked for, where it comes from, and the other ones if all were asked for."""
     accounted = epsilon(counts, options.delta, relation, options.group)
@@ -211,7 +202,7 @@ def _accounted(
     return {"epsilon": found[options.composition], "accountant": f"{options.composition} composition"}
 
 
-def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Mechanism:
+def _mechanism(options: argparse.Namespace, relation: mechanisms.NeighboringRelation) -> mechanisms.Mechanism:
     """The noise to account for. Guarantees do not depend on its clip."""
     if options.mechanism == "l2_laplace":
         root = math.sqrt(size_of(options))  # of as much Gaussian noise the multiplier would be root / epsilon
@@ -220,8 +211,8 @@ def _mechanism(options: argparse.Namespace, relation: NeighboringRelation) -> Me
             raise CallerError(
                 f"--epsilon must lie between {least:.4g} and {most:.4g} at this --size, found {options.epsilon}"
             )
-        return L2Laplace(1.0, options.epsilon, relation)
-    return Gaussian(1.0, options.noise_multiplier)
+        return mechanisms.L2Laplace(1.0, options.epsilon, relation)
+    return mechanisms.Gaussian(1.0, options.noise_multiplier)
 
 
 def _observers(options: argparse.Namespace) -> int:

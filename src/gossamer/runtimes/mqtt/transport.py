@@ -44,7 +44,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from gossamer.errors import CallerError, SpecError
+from gossamer.errors import CallerError, SpecError, failing_as
 from gossamer.protocol.transports import (
     ITEM_OVERHEAD,
     BrokerUnreachable,
@@ -347,12 +347,11 @@ def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
+    expected = f"expected certificates and keys in PEM files, found {tls}: "
+    with failing_as(SpecError, expected, of=(OSError, ValueError)):
         context.load_verify_locations(tls.authority)
         if tls.certificate is not None:
             context.load_cert_chain(tls.certificate, tls.key)
-    except (OSError, ValueError) as error:
-        raise SpecError(f"expected certificates and keys in PEM files, found {tls}: {error}") from error
     return context
 
 
