@@ -190,10 +190,10 @@ def judged(
             text = "its certificate has expired, so no broker lets it in; renew it"
             wrong[name].append(Alert(CRITICAL, text, "papers"))
         elif status["state"] == UNHEARD:
-            wrong[name].append(_of_silent(states[name], bool(heard), missed, connected, stops))
+            calls = [found[other]["peers"].get(name, {}).get("state") for other in heard]
+            wrong[name].append(_of_silent(states[name], calls, missed, connected, stops))
         if status.get("version", usual) != usual:
-            text = f"runs gossamer {status['version']}, and others {usual}"
-            wrong[name].append(Alert(WARNING, text, "versions"))
+            wrong[name].append(Alert(WARNING, f"runs gossamer {status['version']}, and others {usual}", "versions"))
     own = {name for name, alerts in wrong.items() if any(_is_own(one, found[name]) for one in alerts)}
     least = ALONE * slow if connected >= _PATIENCE else math.inf  # what would be news has no way here
     cut = _cut_off({name: found[name] for name in heard if name not in own}, least)
@@ -247,8 +247,8 @@ def _status(peer: PeerState, now: float, names: Collection[str]) -> dict[str, An
         for key, usual in (("peers", {"seconds": 0.0, "dropped": {}}), ("unacknowledged", {"seconds": 0.0, "why": ""})):
             said[key] = {name: usual | one for name, one in said.get(key, {}).items() if name in names}
         said["since"] = said.get("since", now)
-        problems({**said, "state": "running", "process": 1}, now)  # whoever sent it may have said anything
-        STATES.index(said["state"])
+        for state in ("running", STATES[STATES.index(said["state"])]):
+            problems({**said, "state": state, "process": 1}, now)  # whoever sent it may have said anything
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return nothing | {"state": "not understood"}
     if said["state"] in ENDED:
@@ -288,20 +288,22 @@ def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
     return alert.level == CRITICAL and (alert.kind not in _OF_PEERS or refused)
 
 
-def _of_silent(peer: PeerState, heard: bool, missed: list[str], connected: float, stops: bool) -> Alert:
+def _of_silent(peer: PeerState, calls: list[Any], missed: list[str], connected: float, stops: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
     if not connected:
         return Alert(WARNING, "this machine has lost the broker, and goes on trying", "broker")
     if connected < _PATIENCE or (peer.state == "never heard" and peer.seconds < _PATIENCE):
         return Alert(WARNING, "was called, and has not answered yet", "silence")
-    if not heard and (peer.digest is None or peer.seconds >= connected):  # its last word may have been missed
+    ended = peer.digest is None or peer.seconds >= connected  # perhaps: else its last word would have been heard
+    if not calls and ended:
         over = f"{'has not begun, ' * (peer.digest is None)}is over{', as the organiser has asked' * stops}"
         text = f"not heard, and nobody is: the run {over}, or all are down; `gossamer status` at a party says which"
         return Alert(WARNING, text, "silence")
     silent = f"not heard for {peer.seconds:.0f} s"
-    if heard and not missed:
+    if calls and not missed and (ended or "up" in calls):
         why = "it has finished or its policy forbids this (overview: no), or the broker's access list is an older one"
         return Alert(WARNING, f"{silent}, and nobody misses it: {why}", "silence")
-    by = f", nor by {', '.join(missed)}" if missed else ""
-    text = f"{silent}{by}: it does not run, hangs, or does not reach the broker; ask who runs it"
-    return Alert(CRITICAL, text, "silence")
+    by = ", nor by " * bool(missed) + ", ".join(missed)
+    return Alert(
+        CRITICAL, f"{silent}{by}: it does not run, hangs, or does not reach the broker; ask who runs it", "silence"
+    )

@@ -216,6 +216,18 @@ def test_all_who_fall_silent_while_who_watches_has_the_broker_are_red() -> None:
     assert {one["level"] for one in found.values()} == {"critical"}
 
 
+@pytest.mark.parametrize(("connected", "level"), [(math.inf, "critical"), (300.0, "critical"), (280.0, "warning")])
+def test_who_was_heard_running_and_falls_silent_is_red_though_nobody_is_left_to_miss_it(
+    connected: float, level: str
+) -> None:
+    """Its only neighbour has ended, and others know nothing of it."""
+    over = party({**WELL, "state": "finished", "peers": {"a": {"state": "up"}}}, "gone", 400.0)
+    gone, hears = party(WELL, "gone", 290.0), party({**WELL, "peers": {"a": {"state": "up"}}})
+    found = judged({"a": gone, "b": over, "c": party()}, RUN, NOW, connected=connected)
+    assert {name: one["level"] for name, one in found.items()} == {"a": level, "b": "ok", "c": "ok"}
+    assert judged({"a": gone, "b": over, "c": hears}, RUN, NOW)["a"]["level"] == "warning"  # it answers its peers alone
+
+
 def test_who_has_ended_tells_of_the_end_of_others() -> None:
     """The last words of the others went to an order that was given beside the watch."""
     last = {**WELL, "state": "finished", "peers": {"b": {"state": "up", "finished": "quota"}, "c": {"state": "up"}}}
@@ -227,7 +239,8 @@ def test_who_has_ended_tells_of_the_end_of_others() -> None:
 
 def test_who_was_heard_and_fell_silent() -> None:
     """What it said last of others is not so any longer."""
-    found = judged({"a": party(late("b"), "silent", 50.0), "b": party()}, RUN, NOW)
+    hears = {**WELL, "peers": {"a": {"state": "up"}}}  # it is about to miss it, too
+    found = judged({"a": party(late("b"), "silent", 50.0), "b": party(hears)}, RUN, NOW)
     assert (found["a"]["level"], found["a"]["peers"], found["a"]["state"]) == ("warning", {}, "not heard")
     assert (found["a"]["updates"], found["a"]["releases"]) == (12, 12)
     assert levels(a=party(WELL, "silent", 50.0), b=party(late("a"))) == {"a": "critical", "b": "warning"}
@@ -283,6 +296,7 @@ def test_a_party_whose_certificate_has_expired() -> None:
         {**WELL, "unacknowledged": {"b": {"seconds": 1.0, "why": 5}}},
         *({**WELL, "state": "finished", key: 5} for key in ("unacknowledged", "stalled", "expires", "rounds")),
         {**WELL, "state": "finished", "expires": {"a": "0001-01-01T00:00:00+23:59"}},
+        {**WELL, "state": "waiting", "orders": {"pause first": ""}},
     ],
 )
 def test_a_party_that_says_anything_at_all_is_red_and_the_others_are_shown(
