@@ -41,8 +41,8 @@ def by_distance(study: str, variant: Variant, folder: Path | None, first: FirstU
     known = muffliato(prepared, at)
     found, bounds = defaultdict(list), defaultdict(list)
     for row in network.rows():
-        found[row["hops"]].append(row["mu"] ** 2)  # order times mu^2 / 2, and the order is 2
-        bounds[row["hops"]].append(known[prepared.names.index(row["party"])])
+        found[row["links"]].append(row["mu"] ** 2)  # order times mu^2 / 2, and the order is 2
+        bounds[row["links"]].append(known[prepared.names.index(row["party"])])
     return {
         "local": float(rounds(prepared)),
         "hops": {
@@ -82,7 +82,7 @@ def at_one_epsilon(study: str, variant: Variant, folder: Path | None, first: Fir
         content["budget"] = {"epsilon": EPSILON, "delta": content["privacy"].pop("delta")}
     else:
         network = NetworkPrivacy.of(prepare(variant.experiment), ["everyone"] if way == "everyone" else ())
-        mus = [row["mu"] for row in network.rows() if way == "everyone" or row["hops"] >= AWAY]
+        mus = [row["mu"] for row in network.rows() if way == "everyone" or row["links"] >= AWAY]
         allowed = float(brentq(lambda mu: gaussian_epsilon(mu, network.delta) - EPSILON, 1e-3, 100.0))
         content["privacy"]["noise_multiplier"] = float(f"{max(mus) / allowed:.6g}")  # mu falls as one by the noise
         more["noise"] = content["privacy"]["noise_multiplier"]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.errors import DataError
+from gossamer.files import to_csv
 from gossamer.report.article import KINDS, LOOKS, UNDATED
 from gossamer.report.drawing import COLOURS, needed
 
@@ -19,18 +21,23 @@ _MOST_NAMES = 16
 _EPSILON = r"$\epsilon$ if gradients are fixed"
 
 
-def drawer(path: Path) -> Callable[[Sequence[Mapping[str, Any]], float], bytes] | None:
-    """Return what draws a map, as the ending of ``path`` says, of records of pairs and the epsilon against everyone.
+def drawer(path: Path) -> Callable[[Sequence[Mapping[str, Any]], float], bytes]:
+    """Return what makes a file, as the ending of ``path`` says, of records of pairs and the epsilon against everyone.
 
-    None if the ending, such as that of a CSV file, is of no figure.
+    That is a map of them, or a CSV file.
 
     Raises
     ------
     DataError
-        If matplotlib is not there.
+        If the ending is of neither, no file can have the name, or matplotlib is not there.
     """
-    if (kind := path.suffix.lower()[1:]) not in KINDS:
-        return None
+    kind = path.suffix.lower()[1:]
+    if kind not in ("csv", *KINDS) or path.is_dir():
+        raise DataError(
+            f"{path}: expected a file for pairs that ends in .csv, .pdf, .svg or .png; choose another --out"
+        )
+    if kind == "csv":
+        return lambda rows, _: to_csv(rows).encode()
     needed("matplotlib.figure", "figures", "a figure")
     return partial(_drawn, kind)
 
@@ -44,7 +51,7 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
     cells = np.full((len(parties), len(observers)), math.nan)
     for row in rows:
         cells[parties.index(row["party"]), observers.index(row["observer"])] = row["epsilon"]
-    near = [(row["hops"], row["epsilon"]) for row in rows if row.get("hops") and row["epsilon"] > 0]
+    near = [(row["links"], row["epsilon"]) for row in rows if row.get("links") and row["epsilon"] > 0]
     with matplotlib.rc_context(fname=LOOKS):
         height = max([3.2, *(2.5 + 0.05 * len(name) for name in order)])  # names stand below the map
         figure = figure_class(figsize=(7.0, height), layout="constrained")
@@ -64,14 +71,20 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
             ticks(range(0, len(names), step), names[::step], parse_math=False)
         left.tick_params(axis="x", rotation=90)
         for plot in right:
-            hops, epsilons = np.array(near).T
+            links, epsilons = np.array(near).T
             looks = {"s": 6, "alpha": 0.5, "color": [COLOURS[int(one == math.inf)] for one in epsilons]}
             # Pairs of one distance lie beside each other, as many have one epsilon.
-            plot.scatter(hops + np.linspace(-0.25, 0.25, len(near)), np.minimum(epsilons, 2 * most), **looks)
+            plot.scatter(links + np.linspace(-0.25, 0.25, len(near)), np.minimum(epsilons, 2 * most), **looks)
             if guaranteed < math.inf:
                 plot.axhline(guaranteed, color=COLOURS[2], linestyle="--", label="guarantee against everyone")
                 plot.legend(frameon=False)
-            plot.set(yscale="log", xlabel="links between", ylabel=_EPSILON, xticks=range(1, int(hops.max()) + 1))
+            plot.set(yscale="log", xlabel="links between", ylabel=_EPSILON, xticks=range(1, int(links.max()) + 1))
+        loose = [row for row in rows if row["bound"] != "tight"]
+        at = [(observers.index(row["observer"]), parties.index(row["party"])) for row in loose]
+        left.plot(*zip(*at), "w.", markersize=2) if at else None
+        told = ["What is drawn does not count sampling; the guarantee, the dashed line, does."] * bool(near)
+        told += ["Observers with dots: at most so much, as time was over."] * bool(loose)
+        figure.supxlabel("\n".join(told), fontsize=8)
         out = io.BytesIO()
         figure.savefig(out, format=kind, dpi=300, metadata=UNDATED.get(kind))
     return out.getvalue()

@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import signal
+import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,12 +17,15 @@ from tests.reference.observers_slow import rows as rows_of
 import gossamer as gs
 from gossamer.algorithms.increasing.server import GlobalModel
 from gossamer.cli.main import main
-from gossamer.experiment.audits.observers import NetworkPrivacy, linear_system
+from gossamer.errors import CallerError
+from gossamer.experiment.audits.forks import forked
+from gossamer.experiment.audits.observers import NetworkPrivacy, composed, linear_system
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
 from gossamer.experiment.runs.running import Run, sources_of
 from gossamer.experiment.runs.trackers import Listeners
-from gossamer.privacy.observers.system import NotLinear, vectors_in
+from gossamer.privacy.observers.sensitivity import EVERY, Participation
+from gossamer.privacy.observers.system import LinearSystem, NotLinear, members_of, vectors_in
 from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.trace import read_steps, write_step
 from gossamer.report.leakage_map import drawer
@@ -46,10 +53,10 @@ def test_ring_of_five_after_four_synchronous_steps(capsys, tmp_path):
         assert pairs["everyone", f"node-{node}"]["mu"] == pytest.approx(2.0)
     for node in (1, 4):
         assert 1.93 <= pairs["node:node-0", f"node-{node}"]["mu"] <= 1.95
-        assert pairs["node:node-0", f"node-{node}"]["hops"] == 1
+        assert pairs["node:node-0", f"node-{node}"]["links"] == 1
     for node in (2, 3):
         assert pairs["node:node-0", f"node-{node}"]["mu"] < 0.71
-        assert pairs["node:node-0", f"node-{node}"]["hops"] == 2
+        assert pairs["node:node-0", f"node-{node}"]["links"] == 2
     assert ("node:node-0", "node-0") not in pairs
 
 
@@ -137,7 +144,7 @@ def test_pairs_as_a_map(tmp_path, observers):
 def test_a_map_has_room_for_long_names_of_observers():
     heights = []
     for name in ("node:node-0", "coalition:" + ",".join(f"node-{place}" for place in range(9))):
-        rows = [{"observer": name, "party": "node-9", "hops": 1, "mu": 1.0, "epsilon": 2.0}]
+        rows = [{"observer": name, "party": "node-9", "links": 1, "mu": 1.0, "epsilon": 2.0, "bound": "tight"}]
         drawn = drawer(Path("map.svg"))(rows, 3.0).decode()
         heights.append(float(drawn.split('height="')[1].split("pt")[0]))
     assert heights[0] == pytest.approx(3.2 * 72)
@@ -418,7 +425,7 @@ def test_a_federations_folder_is_taken_with_all_its_traces(traced, capsys, tmp_p
     found = json.loads(capsys.readouterr().out)
     expected = NetworkPrivacy.of(prepared).as_dict()
     for row, known in zip(found["pairs"], expected["pairs"], strict=True):
-        assert (row["observer"], row["party"], row["hops"]) == (known["observer"], known["party"], known["hops"])
+        assert (row["observer"], row["party"], row["links"]) == (known["observer"], known["party"], known["links"])
         assert (row["mu"], row["epsilon"]) == pytest.approx((known["mu"], known["epsilon"]), rel=1e-6)
     assert "what parties made is over" in refused(out, "--set", "seed=1")
     assert "found that of one party, which does not know what others sent" in refused(out / "node-0")
@@ -434,6 +441,125 @@ def test_traces_with_steps_missing_are_refused(traced, tmp_path, lost):
             write_step(file, step)
     with pytest.raises(NotLinear, match="received in a trace of its sender" if lost == "last" else "steps missing"):
         linear_system(prepared, plan_run(prepared), traces={**traces, "node-1": tmp_path / "node-1"})
+
+
+CHAIN = {**RING["algorithm"], "topology": "line", "nodes": 4, "updates_per_node": 3}
+RUNS = {
+    "rounds": {**RING, "algorithm": CHAIN},
+    "exchanges": {**RING, "algorithm": {**CHAIN, "name": "gossip"}},
+    "pairwise": {**RING, "algorithm": {**CHAIN, "noise": "pairwise"}},
+    "persons": {**RING, "algorithm": CHAIN, "budget": {"epsilon": 50, "delta": 1e-4, "rows_per_person": 3}},
+    "chunks": {**RING, "algorithm": {"name": "allreduce", "nodes": 4, "batch_size": 10, "updates_per_node": 3}},
+    "server": ROUNDS,
+    **{
+        where: {
+            **RING,
+            "algorithm": {**UNITS, "gradient_at": where},
+            "privacy": {},
+            "budget": {"epsilon": 8, "delta": 1e-4},
+        }
+        for where in ("hidden", "released")
+    },
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_bound_without_a_system_is_never_below_what_an_observer_learns(run):
+    """|P D| is at most |D|; infinite where it has to be. Against everyone independent noise attains it."""
+    prepared = prepare(gs.Experiment(**RUNS[run]))
+    plan = plan_run(prepared)
+    system = linear_system(prepared, plan)
+    names = [*prepared.names, *prepared.cast.servers]
+    others = names[-1], *names[1:-1]
+    observers = ["everyone", "final", f"link:{names[0]},{names[-1]}", "everyone+coalition:" + ",".join(others)]
+    for observer in (*observers, *(f"node:{name}" for name in names)):
+        for draws in (EVERY, Participation(1)):
+            most, known = composed(prepared, plan, observer, draws), system.against(observer, draws, loose=0.01)
+            for party in known.keys() - members_of(observer, names):
+                assert known[party].least <= most[party].most * (1 + 1e-9)
+                assert run in ("hidden", "released") or most[party].most < math.inf
+    learnt, most = system.against("everyone"), composed(prepared, plan, "everyone", EVERY)
+    if run not in ("exchanges", "pairwise", "server", "hidden"):  # of exchanges the last draws are not sent
+        assert {name: one.most for name, one in learnt.items()} == pytest.approx(
+            {name: most[name].most for name in learnt}
+        )
+    if run == "pairwise":  # whoever knows all other nodes' noise has no more to learn
+        worst = system.against("everyone+coalition:" + ",".join(names[1:]))[names[0]]
+        assert worst.most == pytest.approx(most[names[0]].most)
+
+
+def test_brute_force_is_never_above_the_bound_without_a_system():
+    prepared = prepare(gs.Experiment(**RUNS["pairwise"]))
+    plan = plan_run(prepared)
+    system = linear_system(prepared, plan)
+    known = rows_of(system, system.seen_by("node:node-0"))
+    known[:, ["node-0" in (draw.owner, draw.also) for draw in system.draws]] = 0.0
+    own = [number for number, draw in enumerate(system.draws) if draw.owner == "node-1" and draw.moved]
+    lengths = np.array([system.draws[number].moved for number in own])
+    found = mu(known, own, lengths, iter([range(len(own))]))
+    assert 0.9 * found <= found <= composed(prepared, plan, "node:node-0", EVERY)["node-1"].most * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("options", "most"), [((), 2.0), (("--in-draws", "1"), 1.0)])
+def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(capsys, tmp_path, options, most):
+    """By hand: four releases of mu 1, or one of them."""
+    pairs = accounted(capsys, tmp_path, RING, "--within", "0s", *options)
+    assert len(pairs) == 20
+    assert {row["bound"] for row in pairs.values()} == {"at most"}
+    assert [row["mu"] for row in pairs.values()] == pytest.approx([most] * 20)
+    command = ["account", "--observers", str(tmp_path / "spec.yaml"), "--within", "0s", *options]
+    assert main([*command, "--out", str(tmp_path / "pairs.csv")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Time was over for 5 of 5 observers: they learn at most what is told" in told
+    assert "Give more time (--within), or name some of them (--observer)" in told
+    assert f"1 link away 10 at most {most:g} at most" in told
+    assert "links,mu,epsilon,bound" in (tmp_path / "pairs.csv").read_text()
+    assert (tmp_path / "pairs.csv").read_text().count("at most") == 20
+    pytest.importorskip("matplotlib", reason="needs the extra figures")
+    assert main([*command, "--out", str(tmp_path / "map.svg")]) == 0
+    drawn = (tmp_path / "map.svg").read_text()
+    assert "Observers with dots" in drawn
+    assert "the guarantee, the dashed line, does" in drawn
+
+
+def test_observers_who_are_answered_in_time_are_told_what_they_learn(capsys, tmp_path, monkeypatch):
+    """The second one takes for ever, and is left alone."""
+    against = LinearSystem.against
+
+    def slow(system, observer, *options):
+        time.sleep(60.0 * (observer == "node:node-1"))
+        return against(system, observer, *options)
+
+    monkeypatch.setattr(LinearSystem, "against", slow)
+    pairs = accounted(capsys, tmp_path, RING, "--within", "6s")
+    assert {observer for (observer, _), row in pairs.items() if row["bound"] == "at most"} == {"node:node-1"}
+    assert pairs["node:node-0", "node-2"]["mu"] < 0.71
+    assert pairs["node:node-1", "node-3"]["mu"] == pytest.approx(2.0)
+
+
+def test_a_killed_process_is_said():
+    with pytest.raises(CallerError, match="where memory runs out; name fewer observers"):
+        list(forked([partial(os.kill, 0, 0), lambda: os.kill(os.getpid(), signal.SIGKILL)], 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--observer", "coalition:node-0,node-1,node-2,node-3,node-4"), "it is all nodes that have examples"),
+        (("--observer", "server"), "servers are nodes, as node:server or node:server-0; found 'server'"),
+        (("--observer", "aggregator"), "servers are nodes, as node:server"),
+        (("--out", "pairs.txt"), "pairs.txt: expected a file for pairs that ends in .csv, .pdf, .svg or .png"),
+        (("--out", "."), "choose another --out"),
+        (("--out", "no-such-folder/pairs.csv"), "no-such-folder/pairs.csv: No such file or directory"),
+    ],
+)
+def test_what_would_come_to_nothing_is_refused_before_the_work(capsys, tmp_path, monkeypatch, options, said):
+    (tmp_path / "spec.yaml").write_text(json.dumps(RING))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gossamer.experiment.audits.observers.linear_system", None)
+    assert main(["account", "--observers", "spec.yaml", *options]) == 2
+    assert said in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [tmp_path / "spec.yaml"]
 
 
 @pytest.mark.parametrize(

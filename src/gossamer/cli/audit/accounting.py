@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import check_delta, naming
-from gossamer.cli.printing import answered, table, warn, wrapped
+from gossamer.cli.printing import answered, patience, table, warn, wrapped
 from gossamer.errors import CallerError, DataError, PeerError, counted, failing_as
-from gossamer.files import read_rows, to_csv, write_own
+from gossamer.files import read_rows, replaced
 from gossamer.privacy import mechanisms
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
 from gossamer.privacy.accounting.planner import calibrate, gaussian_family, l2_laplace_family
@@ -35,7 +36,7 @@ _OF = {
 _OF_SAMPLING = tuple(name for name, (other, _) in _OF.items() if other == "sampling")
 
 
-_OF_A_RUN = ("observer", "in_draws", "set", "out")
+_OF_A_RUN = ("observer", "in_draws", "set", "out", "within")
 _OF_RELEASES = ("steps", "delta", "rates", "profile", *_OF)
 
 
@@ -240,17 +241,19 @@ def _observers(options: argparse.Namespace) -> int:
         )
     of = (OSError, PeerError)
     unread = failing_as(DataError, f"{path}: cannot read traces: ", "; parties write them with --trace", of)
-    with naming(spec), unread:
+    place = nullcontext() if options.out is None else replaced(options.out)  # which may not be there to be written
+    with place as out, naming(spec), unread, patience("preparing the run") as now:
         if deployed:
             prepared = Agreed.by(read_signed(path / RECORD), start=path / START).prepared
         else:
             prepared = prepare(read_spec(spec, options.set))
         nodes = (*prepared.cast.workers, *prepared.cast.servers)
         traces = {name: path / name / TRACE for name in nodes} if deployed else None
-        found = NetworkPrivacy.of(prepared, options.observer, Participation(options.in_draws), traces=traces)
-    rows = list(found.rows())
-    if options.out is not None:
-        write_own(options.out, draw(rows, found.guarantee.epsilon) if draw else to_csv(rows))
+        draws, within = Participation(options.in_draws), math.inf if options.within is None else options.within
+        found = NetworkPrivacy.of(prepared, options.observer, draws, traces=traces, within=within, tell=now)
+        rows = list(found.rows())
+        if out is not None and draw is not None:
+            out.write(draw(rows, found.guarantee.epsilon))
     return answered(options, found.as_dict(), f"{_told(found)}\n\n{table(_most(rows, options.observer))}")
 
 
@@ -263,21 +266,31 @@ def _told(found: NetworkPrivacy) -> str:
         f"{told.observer}.\n"
         "Below is what single observers learn of one of them if all other gradients stay as they are (gradients_fixed)"
         f"{' and noise is secret' if told.would_be else ''}. It is not amplified by sampling, and no guarantee: in "
-        "training, later gradients follow from earlier ones."
+        f"training, later gradients follow from earlier ones.{_late(found)}"
     )
+
+
+def _late(found: NetworkPrivacy) -> str:
+    """Say whose figures are looser, since time was over, and what to do."""
+    who = f"{len(found.late):,} of {counted(len(found.found), 'observer', form=',')}"
+    return (
+        f"\nTime was over for {who}: they learn at most what is told of them, as if they saw all releases and knew all "
+        "other noise. Give more time (--within), or name some of them (--observer)."
+    ) * bool(found.late)
 
 
 def _most(rows: Sequence[Mapping[str, Any]], named: Sequence[str]) -> list[list[str]]:
     """Rows of a table: the most that each ``named`` observer learns, or any node, by how many links away it is."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows if named else sorted(rows, key=lambda row: row["hops"]):
-        what = row["observer"] if named else f"{counted(row['hops'], 'link')} away"
+    for row in rows if named else sorted(rows, key=lambda row: row["links"]):
+        what = row["observer"] if named else f"{counted(row['links'], 'link')} away"
         groups.setdefault(what, []).append(row)
     lines = [["observer", "pairs", "most mu", "most epsilon", "least epsilon"]]
     for what, of in groups.items():
-        epsilons = [row["epsilon"] for row in of]
-        most, least = max(epsilons), min(epsilons)
-        lines.append([what, f"{len(of):,}", f"{max(row['mu'] for row in of):.4g}", f"{most:.4g}", f"{least:.4g}"])
+        most, least = (pick(of, key=lambda row: row["mu"]) for pick in (max, min))
+        figures = ((most, "mu"), (most, "epsilon"), (least, "epsilon"))
+        loose = ("at most " * (row["bound"] != "tight") for row, _ in figures)
+        lines.append([what, f"{len(of):,}", *(f"{said}{row[key]:.4g}" for said, (row, key) in zip(loose, figures))])
     return lines
 
 

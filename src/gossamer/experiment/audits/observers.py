@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -21,15 +23,16 @@ from gossamer.arrays import FloatArray, Floats, IndexArray
 from gossamer.attacks.canaries import Canaries
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError, failing_as
+from gossamer.experiment.audits.forks import forked
 from gossamer.experiment.audits.inversion_audit import released_gradients
 from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import Prepared
 from gossamer.experiment.preparation.private_scale import beforehand
 from gossamer.experiment.results.summary import all_finite
-from gossamer.privacy.accounting.gaussian_dp import full_mu, gaussian_epsilon
-from gossamer.privacy.guarantees import OTHER_NODES, Guarantee
-from gossamer.privacy.mechanisms import NoNoise
+from gossamer.privacy.accounting.gaussian_dp import full_mu, gaussian_epsilon, release_mu
+from gossamer.privacy.guarantees import EXAMPLE, OTHER_NODES, Guarantee
+from gossamer.privacy.mechanisms import NoNoise, PairedGaussian
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.protocol.effects import Compute, Send
@@ -40,7 +43,8 @@ from gossamer.protocol.node import Node
 from gossamer.protocol.trace import TraceStep, read_steps
 from gossamer.runtimes.simulator import Simulator
 from gossamer.sides.linear import LinearSides
-from gossamer.threads import available_cores, in_order, one_blas_thread
+from gossamer.sides.plan import Trust
+from gossamer.threads import available_cores, one_blas_thread
 from gossamer.vectors import Confined, Public
 
 MOST = 2 * 2**30
@@ -50,6 +54,7 @@ _FAINT = 1e-5
 _DRAWS = 512
 """Draws of a block of time, about: fewer take little less, and to start a block takes long."""
 Traces = Mapping[str, Path]
+_epsilon = cache(gaussian_epsilon)  # many pairs have one mu
 
 
 def linear_system(
@@ -58,6 +63,7 @@ def linear_system(
     receivers: Container[str] | None = None,
     traces: Traces | None = None,
     started: bool = False,
+    until: float = math.inf,
 ) -> LinearSystem:
     """Return what a run's messages are of its noisy gradients.
 
@@ -72,9 +78,13 @@ def linear_system(
     started : bool
         Whether the model at the start is the first draw, there is one block of time, and what each node releases is
         kept as a message to itself, as who compares it with vectors of a run needs it.
+    until : float
+        Moment of `time.monotonic` until which there is time.
 
     Raises
     ------
+    TimeoutError
+        If it is over before the run is.
     NotLinear
         If they are not linear in them, or traces do not tell.
     """
@@ -100,6 +110,8 @@ def linear_system(
     seen: list[Seen] = []
 
     def watch(step: TraceStep) -> None:
+        if monotonic() > until:
+            raise TimeoutError
         event = step.event
         if isinstance(event, Received) and (receivers is None or step.node in receivers):
             for vector in vectors_in(event.message):
@@ -183,18 +195,21 @@ class NetworkPrivacy:
     ----------
     found : mapping of str to mapping of str to Mu
         Gaussian differential privacy of each party, by observer.
-    hops : mapping of str to mapping of str to int
+    links : mapping of str to mapping of str to int
         Edges between each party and the nearest node of an observer, by observer; empty for observers without nodes.
     delta : float
         Delta at which epsilons are told.
     guarantee : Guarantee
         Guarantee against everyone, nodes included, which assumes nothing of gradients.
+    late : set of str
+        Observers who were not answered in time, and are told to learn at most what `composed` says.
     """
 
     found: Mapping[str, Mapping[str, Mu]]
-    hops: Mapping[str, Mapping[str, int]]
+    links: Mapping[str, Mapping[str, int]]
     delta: float
     guarantee: Guarantee
+    late: Set[str] = frozenset()
 
     @classmethod
     def of(
@@ -204,6 +219,8 @@ class NetworkPrivacy:
         participation: Participation = EVERY,
         loose: float = 1e-3,
         traces: Traces | None = None,
+        within: float = math.inf,
+        tell: Callable[[str], object] = str,
     ) -> NetworkPrivacy:
         """Account for what observers of a run learn.
 
@@ -219,13 +236,17 @@ class NetworkPrivacy:
             Share of mu^2 that need not be searched for.
         traces : mapping of str to Path, optional
             Trace of each node, of a run that was deployed.
+        within : float
+            Seconds, once the run is planned, after which observers who are not answered get a looser bound.
+        tell : callable
+            Called with what is being done.
 
         Raises
         ------
         SpecError
             If an observer is not in the run, or the run is not linear in its noisy gradients.
         """
-        plan = plan_run(prepared)
+        plan, until = plan_run(prepared), monotonic() + within
         nodes = (*prepared.cast.workers, *prepared.cast.servers)
         # What finds a private scale has all examples and noise of its own, and everybody is told.
         before = beforehand(prepared) if prepared.scaled_privately else {}
@@ -233,38 +254,49 @@ class NetworkPrivacy:
         least = dict.fromkeys(prepared.names if scaled else (), Mu(0.0, 0.0))  # also of who makes no update
         wanted = list(observers) or [f"node:{name}" for name in nodes]
         members = {one: members_of(one, nodes) for one in wanted}
+        for one in wanted:
+            if members[one].issuperset(prepared.names):
+                raise SpecError(f"{one}: it is all nodes that have examples, and learns of nobody; leave some out")
         rows = plan.updates or 1
         # It hears two vectors an update, written in three of each node, or in the draws of a block.
         each = max(1, MOST // (16 * rows * max(3, _DRAWS // len(nodes))))
-        found: dict[str, Mapping[str, Mu]] = {}
+        told: dict[str, Mapping[str, Mu]] = {}
         for first in range(0, len(wanted), each):
             some = wanted[first : first + each]
             near: frozenset[str] = frozenset().union(*(members[one] for one in some))
             parts = {part for one in some for part in one.split("+")} - {"final"}  # final models are kept anyway
             everywhere = any(not members_of(part, nodes) for part in parts)
-            with failing_as(SpecError, "", "; the guarantee against everyone stands", NotLinear):
-                system = linear_system(prepared, plan, None if everywhere else near, traces)
-            for part in sorted(parts):
-                if part.startswith("link:") and not system.seen_by(part):
-                    raise SpecError(f"{part}: no update goes over a link between them; take two neighbours")
-            against = partial(system.against, participation=participation, loose=loose)
-            with one_blas_thread():
-                for one, all_of_it in zip(some, in_order(against, some, available_cores()), strict=True):
-                    told = {**least, **all_of_it}
-                    parties = [name for name in nodes if name in told.keys() - members[one]]
-                    found[one] = {name: told[name].beside(scaled) for name in parties}
-        return cls(found, _hops(prepared, nodes, members), prepared.experiment.delta, against_nodes(plan))
+            tell("finding what messages are of noisy gradients")
+            with suppress(TimeoutError):
+                with failing_as(SpecError, "", "; the guarantee against everyone stands", NotLinear):
+                    system = linear_system(prepared, plan, None if everywhere else near, traces, until=until)
+                for part in sorted(parts):
+                    if part.startswith("link:") and not system.seen_by(part):
+                        raise SpecError(f"{part}: no update goes over a link between them; take two neighbours")
+                work = [partial(system.against, one, participation, loose) for one in some]
+                with one_blas_thread():
+                    for place, answer in forked(work, min(available_cores(), len(work)), until):
+                        told[some[place]] = answer
+                        tell(f"finding what observers learn, {len(told)} of {len(wanted)} are answered")
+        found: dict[str, Mapping[str, Mu]] = {}
+        for one in wanted:
+            of = {**least, **(told[one] if one in told else composed(prepared, plan, one, participation))}
+            found[one] = {name: of[name].beside(scaled) for name in nodes if name in of.keys() - members[one]}
+        links, late = _links(prepared, nodes, members), members.keys() - told.keys()
+        return cls(found, links, prepared.experiment.delta, against_nodes(plan), late)
 
     def epsilon(self, mu: float) -> float:
         """Return the epsilon of a mu."""
-        return gaussian_epsilon(mu, self.delta) if mu < math.inf else math.inf
+        return _epsilon(mu, self.delta) if mu < math.inf else math.inf
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a record of each pair of observer and party."""
         for observer, of in self.found.items():
+            bound = "at most" if observer in self.late else "tight"
             for party, mu in of.items():
-                near = {"hops": hops[party]} if party in (hops := self.hops.get(observer, {})) else {}
-                yield {"observer": observer, "party": party, **near, "mu": mu.most, "epsilon": self.epsilon(mu.most)}
+                near = {"links": links[party]} if party in (links := self.links.get(observer, {})) else {}
+                known = {"mu": mu.most, "epsilon": self.epsilon(mu.most), "bound": bound}
+                yield {"observer": observer, "party": party, **near, **known}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -276,19 +308,45 @@ class NetworkPrivacy:
         }
 
 
+def composed(prepared: Prepared, plan: Plan, observer: str, participation: Participation) -> dict[str, Mu]:
+    """Return bounds of mu of each party from the plan alone: of all its releases, against who knows all else.
+
+    What is seen of a change D is |P D|, of a projection P, and no more than |D|, whatever an observer has. Where a
+    server adds the noise, that is against who is sent nothing without it; others may learn anything.
+    """
+    spec, found = prepared.experiment, dict.fromkeys(prepared.names, math.inf)
+    before = Counter(beforehand(prepared) if prepared.scaled_privately else {})
+    for name, side in plan.sides.items():
+        if (charges := side.charges()) is None:
+            continue
+        if charges.unit == EXAMPLE and charges.held:
+            counts = Counter(charges.kinds) - before
+            times = min(counts.total(), participation.most or counts.total())
+            law = plan.mechanisms[name]
+            own = law.own if isinstance(law, PairedGaussian) else 1.0  # all else of it others may know
+            each = max((release_mu(kind, spec.privacy.relation) for kind in counts), default=0.0)
+            found[name] = each * math.sqrt(times) / own
+        elif charges.owners:
+            # Agents are sent what everybody may know where they are told the guarantee against all others.
+            told = {*charges.owners} if plan.guarantees.get("own_agents") == plan.guarantee else set()
+            raw = ({"final", *side.trusted.scope} - told) & {*re.split("[:,+]", observer)}
+            found |= dict.fromkeys(charges.owners, math.inf if raw else side.revealed(Trust.SCOPE).entry.mu)
+    return {name: Mu(0.0, spec.rows_per_person * mu) for name, mu in found.items()}
+
+
 def against_nodes(plan: Plan) -> Guarantee:
     """Return the guarantee against all other nodes, who may know noise that whom the first is about does not."""
     return next((one for one in plan.guarantees.values() if one.observer == OTHER_NODES), plan.guarantee)
 
 
-def _hops(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[str]]) -> dict[str, dict[str, int]]:
+def _links(prepared: Prepared, nodes: Sequence[str], members: Mapping[str, Set[str]]) -> dict[str, dict[str, int]]:
     """Count links between each node and the nearest one of each observer that has some."""
     places = {name: place for place, name in enumerate(nodes)}
     links = np.array([(places[name], places[other]) for name in nodes for other in prepared.contacts(name)], np.int64)
     graph = coo_array((np.ones(len(links)), links.reshape(-1, 2).T), (len(nodes), len(nodes))).tocsr()
     away = shortest_path(graph, directed=False, unweighted=True)
     near = {one: away[[places[name] for name in names]].min(axis=0) for one, names in members.items() if names}
-    return {one: {name: int(hops) for name, hops in zip(nodes, of) if hops < math.inf} for one, of in near.items()}
+    return {one: {name: int(far) for name, far in zip(nodes, of) if far < math.inf} for one, of in near.items()}
 
 
 @dataclass

@@ -385,8 +385,8 @@ def _read(observer: str) -> tuple[str, frozenset[str]]:
     number = {"everyone": 0, "final": 0, "node": 1, "link": 2, "coalition": max(len(names), 1)}.get(kind)
     if number != len(set(filter(None, names))):
         raise SpecError(
-            "observers are everyone, final, node:NAME, coalition:NAME,NAME and link:NAME,NAME, joined by plus; "
-            f"found {observer!r}"
+            "observers are everyone, final, node:NAME, coalition:NAME,NAME and link:NAME,NAME, joined by plus, and "
+            f"servers are nodes, as node:server or node:server-0; found {observer!r}"
         )
     return kind, frozenset(names)
 
