@@ -158,8 +158,7 @@ def from_number(value: Any) -> Any:
 
 
 LearningRate = Annotated[
-    Annotated[ConstantRate | StepRate | CosineRate, Field(discriminator="schedule")],
-    BeforeValidator(from_number),
+    Annotated[ConstantRate | StepRate | CosineRate, Field(discriminator="schedule")], BeforeValidator(from_number)
 ]
 """A number, or a mapping with a ``schedule``."""
 

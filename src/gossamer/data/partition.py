@@ -310,10 +310,7 @@ class ByPerson(Scheme):
 
 
 KIND = Kind(
-    "partition",
-    "gossamer.partitions",
-    (Iid, Dirichlet, Shard, Pathological, Linear, Sizes, Natural, ByPerson),
-    Scheme,
+    "partition", "gossamer.partitions", (Iid, Dirichlet, Shard, Pathological, Linear, Sizes, Natural, ByPerson), Scheme
 )
 PartitionSettings = Annotated[
     Iid | Dirichlet | Shard | Pathological | Linear | Sizes | Natural | ByPerson,

@@ -10,21 +10,16 @@ it again, because a worker or this machine was lost, makes the same.
 
 from __future__ import annotations
 
-import os
 import platform
-import signal
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from gossamer.errors import CallerError, DataError, GossamerError, RunWarning, counted, shortened
 from gossamer.experiment.preparation.prepare import prepare
@@ -35,69 +30,10 @@ from gossamer.experiment.runs.running import run
 from gossamer.experiment.runs.trackers import NullProgress
 from gossamer.experiment.specs.spec import Experiment
 from gossamer.experiment.specs.spec_file import read_spec, write_spec
+from gossamer.processes import results
 from gossamer.report.records import read_summary
 from gossamer.runtimes.ray_shards import ENDED, UNGUARDED, connected
-from gossamer.threads import replaced
 from gossamer.version import __version__
-
-# Work spread over processes of this machine, each of which computes with one thread.
-
-Result = TypeVar("Result")
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def results(work: Sequence[Callable[[], Result]], jobs: int, *, in_order: bool = True) -> Iterator[Result]:
-    """Yield what each piece of ``work`` returns, computed by so many processes; by this one where ``jobs`` is 1.
-
-    Pieces and their results are pickled. An interrupt ends the processes where they are.
-
-    Parameters
-    ----------
-    work : sequence of callable
-        The pieces.
-    jobs : int
-        Processes at work.
-    in_order : bool
-        Whether results come in the order of ``work``; otherwise as they are done.
-
-    Raises
-    ------
-    CallerError
-        If a process was killed from outside, as systems do that have no memory left.
-    """
-    if jobs == 1:
-        yield from (piece() for piece in work)
-        return
-    others = {*active_children()}
-    with ProcessPoolExecutor(min(jobs, max(1, len(work))), mp_context=get_context("spawn")) as pool:
-        asked: list[Future[Result]] = []
-        try:
-            with _deaf_children(), replaced(os.environ, **dict.fromkeys(_THREADS, "1")):  # each takes no other's cores
-                for piece in work:
-                    asked.append(pool.submit(piece))
-            yield from (found.result() for found in (asked if in_order else as_completed(asked)))
-        except BrokenProcessPool:
-            raise CallerError(
-                f"one of {jobs} processes was killed, as happens where memory runs out; take fewer --jobs"
-            ) from None
-        except (KeyboardInterrupt, GeneratorExit):  # what they are at takes longer than anybody waits
-            if not all(future.done() for future in asked):
-                for process in {*active_children()} - others:
-                    process.terminate()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Start processes that leave an interrupt from the keyboard to this one, which ends them, from their beginning."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
 
 # Workers that make the runs of a study: processes of this machine, or of a Ray cluster.
 

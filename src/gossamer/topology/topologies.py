@@ -108,12 +108,7 @@ def parse_topology(value: Topology | str | dict[str, Any]) -> Topology:
 
 
 def build_graph(
-    settings: Topology | str,
-    nodes: int,
-    generator: np.random.Generator,
-    names: Names = None,
-    *,
-    directed: bool = False,
+    settings: Topology | str, nodes: int, generator: np.random.Generator, names: Names = None, *, directed: bool = False
 ) -> Graph:
     """The connected graph that ``settings`` describe; strongly connected over all its steps, if it has arcs.
 

@@ -2,10 +2,7 @@
 
 import json
 import math
-import os
-import signal
 import time
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,8 +14,6 @@ from tests.reference.observers_slow import rows as rows_of
 import gossamer as gs
 from gossamer.algorithms.increasing.server import GlobalModel
 from gossamer.cli.main import main
-from gossamer.errors import CallerError
-from gossamer.experiment.audits.forks import forked
 from gossamer.experiment.audits.observers import NetworkPrivacy, composed, linear_system
 from gossamer.experiment.preparation.planning import plan_run
 from gossamer.experiment.preparation.prepare import prepare
@@ -535,11 +530,6 @@ def test_observers_who_are_answered_in_time_are_told_what_they_learn(capsys, tmp
     assert {observer for (observer, _), row in pairs.items() if row["bound"] == "at most"} == {"node:node-1"}
     assert pairs["node:node-0", "node-2"]["mu"] < 0.71
     assert pairs["node:node-1", "node-3"]["mu"] == pytest.approx(2.0)
-
-
-def test_a_killed_process_is_said():
-    with pytest.raises(CallerError, match="where memory runs out; name fewer observers"):
-        list(forked([partial(os.kill, 0, 0), lambda: os.kill(os.getpid(), signal.SIGKILL)], 2))
 
 
 @pytest.mark.parametrize(

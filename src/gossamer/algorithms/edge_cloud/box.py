@@ -172,8 +172,7 @@ class AgarwalDuchiRate(rates.RateSchedule):
 
 ServerRate = Annotated[
     Annotated[
-        rates.ConstantRate | rates.StepRate | rates.CosineRate | AgarwalDuchiRate,
-        Field(discriminator="schedule"),
+        rates.ConstantRate | rates.StepRate | rates.CosineRate | AgarwalDuchiRate, Field(discriminator="schedule")
     ],
     BeforeValidator(rates.from_number),
 ]

@@ -495,12 +495,7 @@ ALGORITHM = parts.algorithm(
     terms=lambda settings: parts.terms(settings, settings.rounds),
     check=check,
     plan=plan,
-    figures=Figures(
-        count=parts.count,
-        report=report,
-        remarks=parts.remarks,
-        advice=parts.advice,
-    ),
+    figures=Figures(count=parts.count, report=report, remarks=parts.remarks, advice=parts.advice),
     clips=Clips(("fixed", "quantile"), laws=parts.LAWS),
     small_runs=small_runs,
 )

@@ -356,11 +356,7 @@ def adp2sgd_theorem1(
 
 
 def adp2sgd_proposition1(
-    iterations: float,
-    sigma_sum: float,
-    batch_size: float,
-    problem: Adp2sgdProblem,
-    network: Adp2sgdNetwork,
+    iterations: float, sigma_sum: float, batch_size: float, problem: Adp2sgdProblem, network: Adp2sgdNetwork
 ) -> UtilityClaim:
     """[2 (F(w0) - F*) + 2 L (varsigma^2/B + 6 upsilon^2 + d sigma^2/B^2)]/sqrt(T): Theorem 1 at eta = K/(B sqrt(T)).
 

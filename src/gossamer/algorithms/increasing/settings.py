@@ -606,10 +606,7 @@ class PublicRounds:
         # Clients whose sizes are always the same are one kind, computed once; with coins each is its own.
         shares = self.examples if isinstance(schedule, PrivacySizes) else self.weights
         _, first, self._kinds, self._clients = np.unique(
-            np.arange(len(shares)) if self.coins else shares,
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
+            np.arange(len(shares)) if self.coins else shares, return_index=True, return_inverse=True, return_counts=True
         )
         self._shares: RealArray = shares[first]
         self._kind_of = dict(zip(self.names, self._kinds.tolist()))

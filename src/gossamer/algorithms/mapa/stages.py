@@ -374,12 +374,7 @@ def gaussian_epsilon(
 
 
 def l2_laplace_epsilons(
-    releases: int,
-    epsilon: float,
-    size: int,
-    delta: float,
-    relation: NeighboringRelation,
-    sampling: BatchSampling,
+    releases: int, epsilon: float, size: int, delta: float, relation: NeighboringRelation, sampling: BatchSampling
 ) -> dict[str, float]:
     """Epsilons of so many L2-Laplace releases at ``delta``, by each way of composing them (`compositions`).
 

@@ -12,7 +12,7 @@ from gossamer.cli.printing import answered, patience, say
 from gossamer.errors import counted
 from gossamer.experiment.specs.spec_file import read_text, write_spec
 from gossamer.faults.trials import Failure, Trial, first_failing, small_runs
-from gossamer.studies.runs import results
+from gossamer.processes import results
 
 _CHUNK = 50  # seeds that a process takes at a time
 

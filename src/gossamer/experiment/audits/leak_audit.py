@@ -85,11 +85,7 @@ class LeakAudit:
 
 
 def audit_leak(
-    prepared: Prepared,
-    *,
-    pairs: int,
-    updates: int = UPDATES,
-    progress: Callable[[int], None] = lambda done: None,
+    prepared: Prepared, *, pairs: int, updates: int = UPDATES, progress: Callable[[int], None] = lambda done: None
 ) -> LeakAudit:
     """Run pairs of neighbouring data sets until one of them can be told apart.
 

@@ -23,7 +23,6 @@ from gossamer.arrays import FloatArray, Floats, IndexArray
 from gossamer.attacks.canaries import Canaries
 from gossamer.data.examples import Split
 from gossamer.errors import SpecError, failing_as
-from gossamer.experiment.audits.forks import forked
 from gossamer.experiment.audits.inversion_audit import released_gradients
 from gossamer.experiment.preparation.ending import Observer, drive
 from gossamer.experiment.preparation.planning import plan_run
@@ -35,6 +34,7 @@ from gossamer.privacy.guarantees import EXAMPLE, OTHER_NODES, Guarantee
 from gossamer.privacy.mechanisms import NoNoise, PairedGaussian
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
+from gossamer.processes import results
 from gossamer.protocol.effects import Compute, Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Received
@@ -273,11 +273,12 @@ class NetworkPrivacy:
                 for part in sorted(parts):
                     if part.startswith("link:") and not system.seen_by(part):
                         raise SpecError(f"{part}: no update goes over a link between them; take two neighbours")
-                work = [partial(system.against, one, participation, loose) for one in some]
-                with one_blas_thread():
-                    for place, answer in forked(work, min(available_cores(), len(work)), until):
-                        told[some[place]] = answer
-                        tell(f"finding what observers learn, {len(told)} of {len(wanted)} are answered")
+                work = [partial(_answer, system, one, participation, loose) for one in some]
+                for answer in results(
+                    work, available_cores(), in_order=False, inherited=True, until=until, fewer="--observer"
+                ):
+                    told |= answer
+                    tell(f"finding what observers learn, {len(told)} of {len(wanted)} are answered")
         found: dict[str, Mapping[str, Mu]] = {}
         for one in wanted:
             of = {**least, **(told[one] if one in told else composed(prepared, plan, one, participation))}
@@ -306,6 +307,11 @@ class NetworkPrivacy:
             "guarantee": self.guarantee.as_dict(),
             "pairs": [all_finite(row) for row in self.rows()],
         }
+
+
+def _answer(system: LinearSystem, observer: str, draws: Participation, loose: float) -> dict[str, Mapping[str, Mu]]:
+    with one_blas_thread():
+        return {observer: system.against(observer, draws, loose)}
 
 
 def composed(prepared: Prepared, plan: Plan, observer: str, participation: Participation) -> dict[str, Mu]:

@@ -98,13 +98,7 @@ def chosen(prepared: Prepared, plan: Plan, sources: Sources, watched: bool, shar
 Record = Callable[[float, str, str, float], None]
 
 
-def population_of(
-    prepared: Prepared,
-    plan: Plan,
-    sources: Sources,
-    record: Record,
-    traced: Any = None,
-) -> Any:
+def population_of(prepared: Prepared, plan: Plan, sources: Sources, record: Record, traced: Any = None) -> Any:
     """Make the population of a run that `chosen` allows.
 
     Parameters

@@ -189,12 +189,7 @@ def _unit(vector: Floats) -> Floats:
 
 
 def synthetic_sample(
-    shape: tuple[int, ...],
-    classes: int | None,
-    count: int = SAMPLE,
-    seed: int = 0,
-    *,
-    unit_norm: bool = False,
+    shape: tuple[int, ...], classes: int | None, count: int = SAMPLE, seed: int = 0, *, unit_norm: bool = False
 ) -> Split:
     """Examples of the right shape that were drawn without looking at any data.
 

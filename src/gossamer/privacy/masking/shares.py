@@ -33,10 +33,7 @@ _DRAWN = 64  # bytes reduced modulo the prime: within 2^-255 of uniform
 
 
 def split(
-    secret: bytes,
-    threshold: int,
-    indices: Collection[int],
-    random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    secret: bytes, threshold: int, indices: Collection[int], random_bytes: Callable[[int], bytes] = secrets.token_bytes
 ) -> dict[int, bytes]:
     """The share of ``secret`` for each of ``indices``.
 

@@ -123,11 +123,7 @@ class _RunRequest(NamedTuple):
 
 
 def _request(
-    plan: Mapping[Any, int],
-    budget: EitherFilter,
-    divergence: float | None,
-    entry: FilterEntry,
-    terms: bytes | None,
+    plan: Mapping[Any, int], budget: EitherFilter, divergence: float | None, entry: FilterEntry, terms: bytes | None
 ) -> _RunRequest:
     """A plan of releases, or one whose costs are known."""
     more = {} if terms is None else {encode(("terms", terms)): 0}
