@@ -1,5 +1,6 @@
 """What observers of whole runs learn, through the public door."""
 
+import errno
 import json
 import math
 import time
@@ -530,6 +531,22 @@ def test_observers_who_are_answered_in_time_are_told_what_they_learn(capsys, tmp
     assert {observer for (observer, _), row in pairs.items() if row["bound"] == "at most"} == {"node:node-1"}
     assert pairs["node:node-0", "node-2"]["mu"] < 0.71
     assert pairs["node:node-1", "node-3"]["mu"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("where", ["gossamer.report.leakage_map.to_csv", "gossamer.processes.ProcessPoolExecutor"])
+def test_what_the_system_refuses_is_said_of_traces_only_where_there_are_some(capsys, tmp_path, monkeypatch, where):
+    (tmp_path / "spec.yaml").write_text(json.dumps(RING))
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(where, full)
+    command = ["account", "--observers", str(tmp_path / "spec.yaml"), "--within", "9m"]
+    assert main([*command, "--out", str(tmp_path / "pairs.csv")]) != 0
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "trace" not in said.lower()
+    assert [*tmp_path.iterdir()] == [tmp_path / "spec.yaml"]
 
 
 @pytest.mark.parametrize(

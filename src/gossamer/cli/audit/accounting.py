@@ -239,18 +239,18 @@ def _observers(options: argparse.Namespace) -> int:
             f"{path}: expected the folder of a federation, with traces of all its parties, found that of one party, "
             "which does not know what others sent each other; what is against all others holds"
         )
-    of = (OSError, PeerError)
-    unread = failing_as(DataError, f"{path}: cannot read traces: ", "; parties write them with --trace", of)
+    unread = f"{path}: cannot read traces: ", "; parties write them with --trace", (OSError, PeerError)
     place = nullcontext() if options.out is None else replaced(options.out)  # which may not be there to be written
-    with place as out, naming(spec), unread, patience("preparing the run") as now:
-        if deployed:
-            prepared = Agreed.by(read_signed(path / RECORD), start=path / START).prepared
-        else:
-            prepared = prepare(read_spec(spec, options.set))
-        nodes = (*prepared.cast.workers, *prepared.cast.servers)
-        traces = {name: path / name / TRACE for name in nodes} if deployed else None
-        draws, within = Participation(options.in_draws), math.inf if options.within is None else options.within
-        found = NetworkPrivacy.of(prepared, options.observer, draws, traces=traces, within=within, tell=now)
+    with place as out, naming(spec), patience("preparing the run") as now:
+        with failing_as(DataError, *unread) if deployed else nullcontext():
+            if deployed:
+                prepared = Agreed.by(read_signed(path / RECORD), start=path / START).prepared
+            else:
+                prepared = prepare(read_spec(spec, options.set))
+            nodes = (*prepared.cast.workers, *prepared.cast.servers)
+            traces = {name: path / name / TRACE for name in nodes} if deployed else None
+            draws, within = Participation(options.in_draws), math.inf if options.within is None else options.within
+            found = NetworkPrivacy.of(prepared, options.observer, draws, traces=traces, within=within, tell=now)
         rows = list(found.rows())
         if out is not None and draw is not None:
             out.write(draw(rows, found.guarantee.epsilon))
