@@ -518,6 +518,15 @@ def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(c
     assert "the guarantee, the dashed line, does" in drawn
 
 
+@pytest.mark.parametrize("more", [{"optimizer": "adam"}, {"name": "fedavg"}])
+def test_a_run_that_is_not_linear_is_refused_however_little_time_there_is(capsys, tmp_path, more):
+    algorithm = {"name": "gossip", "nodes": 3, **more} | ({"rounds": 2} if "name" in more else {"updates_per_node": 2})
+    spec = {"dataset": "digits", "algorithm": algorithm, "privacy": {"noise_multiplier": 1.0, "clip": 1.0}}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    assert main(["account", "--observers", str(tmp_path / "spec.yaml"), "--within", "0s"]) == 2
+    assert "the guarantee against everyone stands" in capsys.readouterr().err
+
+
 def test_observers_who_are_answered_in_time_are_told_what_they_learn(capsys, tmp_path, monkeypatch):
     """The second one takes for ever, and is left alone."""
     against = LinearSystem.against
