@@ -111,7 +111,8 @@ def test_a_run_is_paused_and_resumed(there: Parties, capsys: pytest.CaptureFixtu
     there.start("node-1")
     until(lambda: there.status("node-1")["process"] is not None, "it to be back")
     until(lambda: there.peer("node-1", of="node-0") == "up", "it to be heard")
-    assert "takes no part for now: paused by the organiser" in there.log("node-1").rpartition("connects to")[2]
+    takes_none = "takes no part for now: paused by the organiser"
+    until(lambda: takes_none in there.log("node-1").rpartition("connects to")[2], "it to say that it waits")
     assert {name: receipts(there, name) for name in there.names} == charged
     assert main(["federation", "resume", str(folder), "--wait", "60"]) == 0
     until(lambda: all(there.status(name)["state"] == "running" for name in there.names), "all to go on")
