@@ -278,7 +278,7 @@ class NetworkPrivacy:
                         raise SpecError(f"{part}: no update goes over a link between them; take two neighbours")
                 work = [partial(_answer, system, one, participation, loose) for one in some]
                 for answer in results(
-                    work, available_cores(), in_order=False, inherited=True, until=until, fewer="--observer"
+                    work, available_cores(), in_order=False, inherited=True, until=until, fewer="observers (--observer)"
                 ):
                     told |= answer
                     tell(f"finding what observers learn, {len(told)} of {len(wanted)} are answered")
