@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -151,7 +152,8 @@ def test_a_party_that_comes_late(tmp_path: Path, broker: EmbeddedBroker) -> None
         keep_history(there)
         there.start(A, B)
         until(lambda: there.updates(A) > 0, "updates without the one that is late")
-        assert f"goes ahead without {C}" in there.log(A)
+        # Without both at first, where the other took longer than a second to be heard, too.
+        assert re.search(f"goes ahead without .*{C}", there.log(A))
         there.start(C)
         there.finish()
         lives = check_lives(there, {})
