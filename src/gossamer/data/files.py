@@ -35,11 +35,7 @@ made to fill memory by 1000 and more."""
 
 _PIECE = 1 << 20
 
-_READERS: Mapping[str, Callable[[BinaryIO], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
+_READERS: Mapping[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSIONS = tuple(_READERS)
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 

@@ -67,10 +67,7 @@ LEAST_ERROR = 1e-10
 """Least rate of false alarms, and of misses, of the tests that mu is about."""
 HIGHEST_LOSS = -math.log(LEAST_ERROR) + 0.1
 """Losses beyond it say nothing of such tests: their lines (1) are below 0."""
-DELTAS: tuple[float, ...] = (
-    *np.geomspace(1e-16, 0.5, 97).tolist(),
-    *(1 - np.geomspace(0.49, 1e-6, 96)).tolist(),
-)
+DELTAS: tuple[float, ...] = (*np.geomspace(1e-16, 0.5, 97).tolist(), *(1 - np.geomspace(0.49, 1e-6, 96)).tolist())
 """Deltas at which an epsilon is asked for where nothing but epsilons is known."""
 _POINTS, _FAR = 513, 8.0  # losses of a Gaussian profile, and how many deviations they go
 _ROUNDING = 1e-15  # of a difference of two probabilities

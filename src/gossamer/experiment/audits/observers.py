@@ -52,7 +52,7 @@ MOST = 2 * 2**30
 """Bytes of coefficients that are kept at a time, about."""
 _FAINT = 1e-5
 """Part of the largest singular value up to which messages are rounded too much to tell anything."""
-_DRAWS = 512
+_DRAWS = 256
 """Draws of a block of time, about: fewer take little less, and to start a block takes long."""
 Traces = Mapping[str, Path]
 _epsilon = cache(gaussian_epsilon)  # many pairs have one mu

@@ -12,7 +12,11 @@ P_lk = N_l Phi e_k, where Phi multiplies the upper part of V of each block betwe
 products of parts of orthogonal matrices: nothing is inverted, and rounding stays where it is.
 
 Of Phi there are as many as pairs of blocks. A party's part of P is therefore filled by halves: all pairs with one draw
-before the middle and one after it go through what is unknown there, and the rest are pairs of one half.
+before the middle and one after it go through what is unknown there, and the rest are pairs of one half. Halves end at
+stretches of several blocks, whose Q and V follow from those of the blocks.
+
+Where nodes wait for each other, round after round is the same, and S soon is too: the filter is steady. Such a block is
+looked at once, as is what is known of it at last. S is told from its rotations by the signs of V.
 
 References
 ----------
@@ -24,19 +28,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import qr
 from scipy.sparse import csr_array
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import BoolArray, FloatArray, IndexArray
 from gossamer.privacy.observers.sensitivity import ROUNDING, span
 
 _APART = 1e-3
 """Part of a vector that is new, from which on rounding leaves it orthogonal to what is known."""
+_PARTS = "indptr", "indices", "data"
+_EPS = float(np.finfo(np.float64).eps)
+_TOGETHER = 8
+"""Draws of a party, about, that are looked at at a time: with fewer, to start takes longer than to multiply."""
+_Party = tuple[FloatArray, IndexArray, Sequence[int]]
+_Matrices = tuple[FloatArray, FloatArray, FloatArray]
+_Span = tuple[FloatArray, FloatArray, int]
+"""Q and V of a stretch of time, and how many of their rows are what was unknown before it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class _Step:
 def grams(
     blocks: Sequence[Block],
     seen: Sequence[csr_array],
-    own: npt.NDArray[np.bool_],
+    own: BoolArray,
     places: Mapping[str, Sequence[int]],
     all_new: bool = False,
 ) -> dict[str, FloatArray]:
@@ -102,26 +114,19 @@ def grams(
     all_new : bool
         Whether it is unclear what is known where a vector seems to follow from those before it.
     """
-    steps, clear = _steps(blocks, seen, own, all_new)
-    if not clear:
+    if (spans := _spans(blocks, seen, own, all_new)) is None:
         return {party: np.eye(len(of)) for party, of in places.items()}
     found: dict[str, FloatArray] = {party: np.zeros((len(of), len(of))) for party, of in places.items()}
-    firsts = [*(block.first for block in blocks), len(own)]
+    steps, firsts = _steps(spans, _TOGETHER * len(places))
     parties = [
         (part, np.asarray(places[party]), np.searchsorted(places[party], firsts).tolist())
         for party, part in found.items()
     ]
-    _fill(steps, firsts, parties, 0, len(blocks))
+    _fill(steps, firsts, parties, 0, len(steps))
     return found
 
 
-def _fill(
-    steps: Sequence[_Step],
-    firsts: Sequence[int],
-    parties: Sequence[tuple[FloatArray, npt.NDArray[np.int64], Sequence[int]]],
-    low: int,
-    high: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _fill(steps: Sequence[_Step], firsts: Sequence[int], parties: Sequence[_Party], low: int, high: int) -> _Matrices:
     """Fill in pairs of draws of the blocks from ``low`` to before ``high``; a party has P, draws, and those before.
 
     Returned are Phi of all of them, [unknown after, before]; of those after each draw, times that draw, [draws, unknown
@@ -152,41 +157,72 @@ def _fill(
     )
 
 
-def _steps(
-    blocks: Sequence[Block], seen: Sequence[csr_array], own: npt.NDArray[np.bool_], all_new: bool
-) -> tuple[list[_Step], bool]:
-    """Return what each block does to what is unknown, and whether rounding leaves that clear."""
+def _spans(blocks: Sequence[Block], seen: Sequence[csr_array], own: BoolArray, all_new: bool) -> list[_Span] | None:
+    """Return Q and V of each block, or None where rounding leaves them unclear."""
     unknown, whole = np.zeros((0, 0)), np.zeros((0, 0))  # S, and what S S' was if nothing had been seen
-    spans: list[tuple[FloatArray, FloatArray, int]] = []
+    spans: list[_Span] = []
+    looked: Any = ()
     for block, matrix in zip(blocks, seen, strict=True):
-        old = unknown.shape[1]
         noise = (~own[block.first : block.first + block.draws]).astype(np.float64)
         # Rounding is of these, and others may be far longer.
         summands = np.append(np.sqrt(np.maximum(np.diag(whole), 0.0)), noise)
-        told = _written(_halves(matrix, block.base), unknown, noise)
-        basis, clear = span([*told], old + block.draws, abs(matrix) @ summands, len(own))
-        if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
-            return [], False
-        before, since = block.halves
-        ends, sizes = _written(block.halves, unknown, noise), (abs(block.ends) @ summands)[:, None]
-        whole = before @ (before @ whole).T + since @ ends[:, old:].T
-        for _ in range(2):
-            ends -= (ends @ basis) @ basis.T
-        scaled = np.divide(ends, sizes, out=np.zeros_like(ends), where=sizes > 0)
-        across, r, _ = qr(scaled.T, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
-        new = np.abs(np.diag(r))
-        across = across[:, : np.count_nonzero(new > ROUNDING / 10)]
-        if new[: across.shape[1]].min(initial=1.0) < _APART:
-            across, _ = qr(across - basis @ (basis.T @ across), mode="economic", check_finite=False)
-        unknown = ends @ across
-        spans.append((basis, across, old))
-    steps, later = [], np.zeros((0, 0))
-    for basis, across, old in reversed(spans):
-        way = across @ later
-        known = basis @ basis[:old].T + way @ across[:old].T
-        steps.append(_Step(across[:old], across[old:], known[old:], basis[old:], way[old:]))
-        later = known[:old]
-    return steps[::-1], True
+        given = unknown, summands, noise, *(getattr(one, part) for one in (block.ends, matrix) for part in _PARTS)
+        if not looked or not _repeats(given, looked):
+            looked, old = given, unknown.shape[1]
+            told = _written(_halves(matrix, block.base), unknown, noise)
+            basis, clear = span([*told], old + block.draws, abs(matrix) @ summands, len(own))
+            if not clear or (all_new and basis.shape[1] < matrix.shape[0]):
+                return None
+            before, since = block.halves
+            ends, sizes = _written(block.halves, unknown, noise), (abs(block.ends) @ summands)[:, None]
+            added = since @ ends[:, old:].T
+            for _ in range(2):
+                ends -= (ends @ basis) @ basis.T
+            scaled = np.divide(ends, sizes, out=np.zeros_like(ends), where=sizes > 0)
+            across, r, _ = qr(scaled.T, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
+            new = np.diag(r)[: np.count_nonzero(np.abs(np.diag(r)) > ROUNDING / 10)]
+            across = across[:, : len(new)] * np.sign(new)  # else S may be another each time, where all else is alike
+            if np.abs(new).min(initial=1.0) < _APART:
+                across, _ = qr(across - basis @ (basis.T @ across), mode="economic", check_finite=False)
+            unknown, latest = ends @ across, (basis, across, old)
+        spans.append(latest)
+        whole = before @ (before @ whole).T + added
+    return spans
+
+
+def _repeats(given: Sequence[Any], looked: Sequence[Any]) -> bool:
+    """Whether a block is given what one was that was looked at, but for rounding of the same order."""
+    (unknown, summands, *rest), (other, others, *of_other) = given, looked
+    same = unknown.shape == other.shape and all(map(np.array_equal, rest, of_other))
+    near = same and (np.abs(unknown - other) <= _EPS * summands[: len(unknown), None]).all()
+    return bool(near and (summands <= 2.0 * others).all())
+
+
+def _steps(spans: Sequence[_Span], together: int) -> tuple[list[_Step], list[int]]:
+    """Return what stretches of ``together`` draws, about, do to what is unknown, and how many draws are before each."""
+    before = accumulate((len(basis) - old for basis, _, old in spans), initial=0)
+    stretches = groupby(zip(spans, before), lambda one: one[1] // together)
+    made: dict[tuple[int, ...], _Span] = {}
+    joined = []
+    for of in ([one for one, _ in found] for _, found in stretches):
+        joined.append(made.get(key := tuple(map(id, of))) or made.setdefault(key, reduce(_joined, of)))
+    steps: list[_Step] = []
+    later, looked = np.zeros((0, 0)), (joined[0], np.zeros((1, 0)))
+    for one in reversed(joined):
+        basis, across, old = one
+        # What repeats, repeats backwards, too, once what is known afterwards does.
+        if one is not looked[0] or later.shape != looked[1].shape or np.abs(later - looked[1]).max(initial=0.0) > _EPS:
+            looked, way = (one, later), across @ later
+            known = basis @ basis[:old].T + way @ across[:old].T
+            step, later = _Step(across[:old], across[old:], known[old:], basis[old:], way[old:]), known[:old]
+        steps.append(step)
+    return steps[::-1], np.cumsum([0, *(len(basis) - old for basis, _, old in joined)]).tolist()
+
+
+def _joined(early: _Span, late: _Span) -> _Span:
+    (first, way, before), (basis, across, old) = early, late
+    told = np.block([[first, way @ basis[:old]], [np.zeros((len(basis) - old, first.shape[1])), basis[old:]]])
+    return told, np.vstack([way @ across[:old], across[old:]]), before
 
 
 def _halves(matrix: csr_array, base: int) -> list[Any]:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from gossamer.arrays import FloatArray
+from gossamer.arrays import BoolArray, FloatArray
 from gossamer.errors import SpecError
 from gossamer.privacy.observers.sensitivity import EVERY, ROUNDING, Draw, Mu, Participation, mu_of, shifts
 from gossamer.privacy.observers.states import Block, grams
@@ -289,11 +289,7 @@ class LinearSystem:
         names = members_of(observer, self.final)
         all_new = "final" in observer.split("+") and self.sums > _FEW_SUMS
         own = np.array([draw.owner in names or draw.also in names for draw in self.draws], bool)
-        places: dict[str, list[int]] = {}
-        for number, draw in enumerate(self.draws):
-            if draw.moved:
-                places.setdefault(draw.owner, []).append(number)
-        lengths = {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
+        places, lengths = self._moving
         views = [self.seen_by(observer, entries) for entries in pairwise(self._cuts or (0, 1))]
         views = list({tuple((at, id(row)) for at, row in found): found for found in views}.values())
         if all(draw.noisy for draw in self.draws):
@@ -311,6 +307,15 @@ class LinearSystem:
         return {owner: known.get(owner, Mu(math.inf, math.inf)) for owner in places}
 
     @cached_property
+    def _moving(self) -> tuple[dict[str, list[int]], dict[str, FloatArray]]:
+        """Draws of each party that its data move, and by what lengths."""
+        places: dict[str, list[int]] = {}
+        for number, draw in enumerate(self.draws):
+            if draw.moved:
+                places.setdefault(draw.owner, []).append(number)
+        return places, {owner: np.array([self.draws[one].moved for one in of]) for owner, of in places.items()}
+
+    @cached_property
     def _heard(self) -> dict[str, list[Seen]]:
         """Messages to each node."""
         found: dict[str, list[Seen]] = {}
@@ -326,7 +331,7 @@ class LinearSystem:
     def parts(
         self,
         found: Sequence[tuple[int, FloatArray]],
-        own: npt.NDArray[np.bool_],
+        own: BoolArray,
         places: Mapping[str, Sequence[int]],
         all_new: bool = False,
     ) -> dict[str, FloatArray]:

@@ -292,11 +292,7 @@ class CorrelatedNoise:
 
     def describe(self) -> dict[str, Any]:
         """The noise as plain data."""
-        return {
-            "law": self.law.value,
-            "standard_deviation": self.standard_deviation,
-            **self.factorisation.describe(),
-        }
+        return {"law": self.law.value, "standard_deviation": self.standard_deviation, **self.factorisation.describe()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from tests.reference.observers_slow import Exchanges, allowed, exchanges, mu, mu
 from tests.reference.observers_slow import rows as rows_of
 
 from gossamer.errors import SpecError
-from gossamer.privacy.observers.sensitivity import EVERY, Draw, Participation
+from gossamer.privacy.observers import states
+from gossamer.privacy.observers.sensitivity import EVERY, Draw, Participation, span
 from gossamer.privacy.observers.sensitivity import mu as mu_bounds
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of
 from gossamer.vectors import Released, divide_by_roots, square
@@ -226,24 +227,53 @@ def booked(seed: int) -> tuple[LinearSystem, np.ndarray, np.ndarray]:
 
 @pytest.mark.some(10)
 @pytest.mark.parametrize("seed", range(60))
-def test_blocks_of_time_know_what_all_messages_at_once_do(seed):
-    """P of each party, from a pseudo-inverse of all messages, and all coefficients."""
+def test_blocks_of_time_know_what_all_messages_at_once_do(seed, monkeypatch):
+    """P of each party, from a pseudo-inverse of all messages, and all coefficients, however many blocks go together."""
+    monkeypatch.setattr(states, "_TOGETHER", (1, 3, 8)[seed % 3])
     system, rows, models = booked(seed)
     assert len(system.blocks) == 6
     assert np.allclose(rows_of(system, [(one.block, one.row) for one in system.seen]), rows, rtol=0, atol=1e-12)
     assert np.allclose(rows_of(system, [(6, row) for row in system.final.values()]), models, rtol=0, atol=1e-12)
     places = {name(node): [n for n, draw in enumerate(system.draws) if draw.owner == name(node)] for node in range(5)}
     for observer in ("node:node-0", "coalition:node-1,node-2", "link:node-3,node-4+final", "everyone"):
-        members = members_of(observer, system.final)
-        own = np.array([draw.owner in members for draw in system.draws])
-        found = system.seen_by(observer)
-        known = rows_of(system, found)
-        known[:, own] = 0.0
-        expected = known.T @ np.linalg.pinv(known @ known.T, rcond=1e-12, hermitian=True) @ known
-        parts = system.parts(found, own, places)
-        for party, of in places.items():
-            assert np.allclose(parts[party], expected[np.ix_(of, of)], rtol=0, atol=1e-9)
+        agrees(system, observer, places)
         assert system.against(observer)[name(4)].most <= len(places[name(4)]) ** 0.5 * (1 + 1e-9)
+
+
+def agrees(system: LinearSystem, observer: str, places: dict[str, list[int]]) -> None:
+    """Hold P of each party against that of a pseudo-inverse of all messages at once."""
+    members = members_of(observer, system.final)
+    own = np.array([draw.owner in members for draw in system.draws])
+    found = system.seen_by(observer)
+    known = rows_of(system, found)
+    known[:, own] = 0.0
+    expected = known.T @ np.linalg.pinv(known @ known.T, rcond=1e-12, hermitian=True) @ known
+    parts = system.parts(found, own, places)
+    for party, of in places.items():
+        assert np.allclose(parts[party], expected[np.ix_(of, of)], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("together", [1, 8])
+@pytest.mark.parametrize("odd", [None, 1, 30])
+def test_rounds_that_repeat_are_looked_at_once_and_told_as_they_are(odd, together, monkeypatch):
+    """Round after round of a ring is the same, but where one message more is sent."""
+    looked = []
+    monkeypatch.setattr(states, "_TOGETHER", together)
+    monkeypatch.setattr(states, "span", lambda *given: looked.append(given) or span(*given))
+    book = Book(6)
+    models, seen = [Combination(1, np.float64, np.zeros(0), book)] * 6, []
+    for round_ in range(100):
+        models = [model - book.drawn(1, np.float64, 1.0, Draw(name(i), 1.0)) for i, model in enumerate(models)]
+        for i, model in enumerate(models):
+            to = {(i + 1) % 6, (i - 1) % 6} | ({0} if (round_, i) == (odd, 3) else set())
+            seen += [Seen(name(i), name(j), model.row, False, len(book.blocks)) for j in to]
+        models = [models[i].mixed([models[i - 1], models[(i + 1) % 6]], [0.25, 0.375]) for i in range(6)]
+    system = LinearSystem(book.draws, seen, {name(i): one.row for i, one in enumerate(models)}, book.blocks)
+    places = {name(node): list(range(node, 600, 6)) for node in range(6)}
+    for observer in ("node:node-0", "coalition:node-1,node-2", "everyone"):
+        looked.clear()
+        agrees(system, observer, places)
+        assert len(looked) < 90
 
 
 @pytest.mark.some(6)
