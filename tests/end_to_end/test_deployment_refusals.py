@@ -203,6 +203,10 @@ def test_a_policy_that_refuses(party: Party, rule: str, words: str) -> None:
     assert "nothing was joined" in said
     assert key in said
     assert f"line {line}" in said
+    assert main([one for one in party.federation.command(party.name) if one != "--quiet"]) == 2
+    plans, refused = party.capsys.readouterr().err.splitlines()
+    assert plans.endswith("plans the run's noise, which may take minutes")
+    assert refused == said
 
 
 @pytest.mark.parametrize("text", ["data: [", "unknown: 1\n", "", "\x00\x01"])

@@ -518,6 +518,18 @@ def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(c
     assert "the guarantee, the dashed line, does" in drawn
 
 
+def test_once_time_is_over_no_further_system_is_begun(capsys, tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr("gossamer.experiment.audits.observers.MOST", 1)  # one observer at a time
+    monkeypatch.setattr(
+        "gossamer.experiment.audits.observers.linear_system",
+        lambda *given, **more: begun.append(given) or linear_system(*given, **more),
+    )
+    pairs = accounted(capsys, tmp_path, RING, "--within", "0s")
+    assert {row["bound"] for row in pairs.values()} == {"at most"}
+    assert len(begun) == 1
+
+
 @pytest.mark.parametrize("more", [{"optimizer": "adam"}, {"name": "fedavg"}])
 def test_a_run_that_is_not_linear_is_refused_however_little_time_there_is(capsys, tmp_path, more):
     algorithm = {"name": "gossip", "nodes": 3, **more} | ({"rounds": 2} if "name" in more else {"updates_per_node": 2})

@@ -126,8 +126,8 @@ def _told(options: argparse.Namespace, found: Statuses, waits: Sequence[str], wh
     """Say who did not do what was asked; the exit code."""
     if waits:
         heard = any(one["process"] is not None for one in found.values())
-        told = "Others tell whom they reach, and so does" if heard else "Who comes back is told by"
-        say(f"{', '.join(waits)} did not {what}, or were not heard. {told} `{_status_of(options)} --watch`.")
+        told = "Others tell whom they reach, and so does" if heard else "Unless it is over, who comes back is told by"
+        say(f"{', '.join(waits)} did not {what} in time, if heard at all. {told} `{_status_of(options)} --watch`.")
     return 1 if waits else 0
 
 

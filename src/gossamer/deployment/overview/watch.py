@@ -291,12 +291,12 @@ def _is_own(alert: Alert, status: Mapping[str, Any]) -> bool:
 def _of_silent(peer: PeerState, calls: list[Any], missed: list[str], connected: float, stops: bool) -> Alert:
     """The problem of a party that is not heard: of the party, or of the way between it and who watches."""
     if not connected:
-        return Alert(WARNING, "this machine has lost the broker, and goes on trying", "broker")
+        return Alert(WARNING, "is not known of: this machine has lost the broker, and goes on trying", "broker")
     if connected < _PATIENCE or (peer.state == "never heard" and peer.seconds < _PATIENCE):
         return Alert(WARNING, "was called, and has not answered yet", "silence")
     ended = peer.digest is None or peer.seconds >= connected  # perhaps: else its last word would have been heard
     if not calls and ended:
-        over = f"{'has not begun, ' * (peer.digest is None)}is over{', as the organiser has asked' * stops}"
+        over = f"{'has not begun, ' * (peer.digest is None)}is over{' (the organiser has asked for its end)' * stops}"
         text = f"not heard, and nobody is: the run {over}, or all are down; `gossamer status` at a party says which"
         return Alert(WARNING, text, "silence")
     silent = f"not heard for {peer.seconds:.0f} s"

@@ -219,7 +219,7 @@ def _of_progress(status: Mapping[str, Any]) -> Alerts:
         since = datetime.fromtimestamp(stalled["since"], UTC).strftime("%H:%M:%S UTC")
         yield (
             CRITICAL if lost else WARNING,
-            f"no progress since {since} ({stalled['seconds']:.0f} s): waits for {', '.join(stalled['waits_for'])}",
+            f"no progress since {since}: waits for {', '.join(stalled['waits_for'])}",
         )
     rounds = status.get("rounds") or {}
     if lately := rounds.get("lately"):

@@ -209,7 +209,7 @@ class StateFolder:
             try:
                 text = read_text(self.path / "status.json")
             except FileNotFoundError:
-                why = "no node has run here, since there is no status.json"
+                why = "no node has run here, or it plans its run, since there is no status.json"
                 raise CallerError(f"{self.path}: {why}; {remedy}") from None
         with suppress(ValueError, RecursionError):
             said = json.loads(text)

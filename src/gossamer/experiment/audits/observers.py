@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Se
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -264,7 +264,8 @@ class NetworkPrivacy:
         # It hears two vectors an update, written in three of each node, or in the draws of a block.
         each = max(1, MOST // (16 * rows * max(3, _DRAWS // len(nodes))))
         told: dict[str, Mapping[str, Mu]] = {}
-        for first in range(0, len(wanted), each):
+        # The first always, as what is not linear shows there.
+        for first in takewhile(lambda at: not at or monotonic() < until, range(0, len(wanted), each)):
             some = wanted[first : first + each]
             near: frozenset[str] = frozenset().union(*(members[one] for one in some))
             parts = {part for one in some for part in one.split("+")} - {"final"}  # final models are kept anyway
