@@ -351,9 +351,7 @@ def model_of(node: Node) -> Model:
 def mean_model(nodes: Mapping[str, Node]) -> Model:
     """The mean of all models; a population has it without a vector for each."""
     found: Model | None = getattr(nodes, "mean_model", None)
-    if found is not None:
-        return found
-    return mean([model_of(node) for node in nodes.values()])
+    return found if found is not None else mean([model_of(node) for node in nodes.values()])
 
 
 def output(nodes: Mapping[str, Node]) -> Model:

@@ -232,9 +232,7 @@ class Host:
 
     def opening(self, now: float) -> Input:
         """Return what `start` takes: the first input of a host, and the first after a restart."""
-        if self.begun:
-            return Resume(max(now - self.now, 0.0))
-        return Begin()
+        return Resume(max(now - self.now, 0.0)) if self.begun else Begin()
 
     def stop(self, reason: str, now: float) -> list[Outcome]:
         """Someone outside ends the run."""

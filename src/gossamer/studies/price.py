@@ -380,9 +380,7 @@ def _priced(here: of.Scores, there: of.Scores, worse: str, better: str | None = 
 
 def _lost(worse: of.Scores, better: of.Scores) -> float | None:
     """Return the amount by which a score is less good than another, whichever way it counts."""
-    if worse.rank is None or better.rank is None:
-        return None
-    return worse.rank - better.rank
+    return None if worse.rank is None or better.rank is None else worse.rank - better.rank
 
 
 def _amount(one: of.Scores, lost: float) -> str:

@@ -518,6 +518,25 @@ def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(c
     assert "the guarantee, the dashed line, does" in drawn
 
 
+@pytest.mark.parametrize(
+    ("options", "mu", "said"),
+    [
+        ("--in-draws 3", 3**0.5, "at most 3 of a node's draws, which"),
+        ("--apart 2", 2**0.5, "any of a node's draws that are 2 or more apart, which"),
+        ("--apart 3 --in-draws 1", 1.0, "at most 1 of a node's draws that are 3 or more apart, which"),
+        ("", 2.0, None),
+    ],
+)
+def test_draws_that_one_example_is_taken_to_be_in_are_counted_and_told(capsys, tmp_path, options, mu, said):
+    """By hand: of four releases of mu 1, everyone sees as many as there are in the pattern."""
+    command = ["--observer", "everyone", *options.split()]
+    pairs = accounted(capsys, tmp_path, RING, *command)
+    assert all(mu * (1 - 1e-12) <= row["mu"] <= mu * (1 + 5e-4) for row in pairs.values())
+    assert main(["account", "--observers", str(tmp_path / "spec.yaml"), *command]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (f"is taken to be in {said} no sampling sees to" in told) if said else "is taken to be" not in told
+
+
 def test_once_time_is_over_no_further_system_is_begun(capsys, tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr("gossamer.experiment.audits.observers.MOST", 1)  # one observer at a time
@@ -596,6 +615,7 @@ def test_what_would_come_to_nothing_is_refused_before_the_work(capsys, tmp_path,
         ("--observers spec.yaml --delta 1e-3", "--delta is of releases, and --observers takes all from the spec"),
         ("--observers spec.yaml --noise-multiplier 9", "--noise-multiplier is of releases"),
         ("--steps 3 --delta 1e-5 --sampling-rate 1 --noise-multiplier 1 --in-draws 2", "--in-draws is for --observers"),
+        ("--steps 3 --delta 1e-5 --sampling-rate 1 --noise-multiplier 1 --apart 2", "--apart is for --observers"),
     ],
 )
 def test_options_that_would_change_nothing_are_refused(capsys, options, said):

@@ -36,7 +36,7 @@ _OF = {
 _OF_SAMPLING = tuple(name for name, (other, _) in _OF.items() if other == "sampling")
 
 
-_OF_A_RUN = ("observer", "in_draws", "set", "out", "within")
+_OF_A_RUN = ("observer", "in_draws", "apart", "set", "out", "within")
 _OF_RELEASES = ("steps", "delta", "rates", "profile", *_OF)
 
 
@@ -249,7 +249,8 @@ def _observers(options: argparse.Namespace) -> int:
                 prepared = prepare(read_spec(spec, options.set))
             nodes = (*prepared.cast.workers, *prepared.cast.servers)
             traces = {name: path / name / TRACE for name in nodes} if deployed else None
-            draws, within = Participation(options.in_draws), math.inf if options.within is None else options.within
+            draws = Participation(options.in_draws, options.apart or 1)
+            within = math.inf if options.within is None else options.within
             found = NetworkPrivacy.of(prepared, options.observer, draws, traces=traces, within=within, tell=now)
         rows = list(found.rows())
         if out is not None and draw is not None:
@@ -266,8 +267,16 @@ def _told(found: NetworkPrivacy) -> str:
         f"{told.observer}.\n"
         "Below is what single observers learn of one of them if all other gradients stay as they are (gradients_fixed)"
         f"{' and noise is secret' if told.would_be else ''}. It is not amplified by sampling, and no guarantee: in "
-        f"training, later gradients follow from earlier ones.{_late(found)}"
+        f"training, later gradients follow from earlier ones.{_taken(found)}{_late(found)}"
     )
+
+
+def _taken(found: NetworkPrivacy) -> str:
+    """Say in which draws one example, or person, is taken to be, where these are not all."""
+    most, apart = found.participation.most, found.participation.apart
+    of = f"{f'at most {most}' if most else 'any'} of a node's draws{f' that are {apart} or more apart' * (apart > 1)}"
+    taken = f"\nOne {found.guarantee.unit} is taken to be in {of}, which no sampling sees to."
+    return taken * (most is not None or apart > 1)
 
 
 def _late(found: NetworkPrivacy) -> str:

@@ -204,6 +204,8 @@ class NetworkPrivacy:
         Delta at which epsilons are told.
     guarantee : Guarantee
         Guarantee against everyone, nodes included, which assumes nothing of gradients.
+    participation : Participation
+        Draws that one change is taken to be in.
     late : set of str
         Observers who were not answered in time, and are told to learn at most what `composed` says.
     """
@@ -212,6 +214,7 @@ class NetworkPrivacy:
     links: Mapping[str, Mapping[str, int]]
     delta: float
     guarantee: Guarantee
+    participation: Participation = EVERY
     late: Set[str] = frozenset()
 
     @classmethod
@@ -290,7 +293,7 @@ class NetworkPrivacy:
                 of = {**least, **{name: Mu(mu.least, min(mu.most, of[name].most)) for name, mu in told[one].items()}}
             found[one] = {name: of[name].beside(scaled) for name in nodes if name in of.keys() - members[one]}
         links, late = _links(prepared, nodes, members), members.keys() - told.keys()
-        return cls(found, links, prepared.experiment.delta, against_nodes(plan), late)
+        return cls(found, links, prepared.experiment.delta, against_nodes(plan), participation, late)
 
     def epsilon(self, mu: float) -> float:
         """Return the epsilon of a mu."""
@@ -310,6 +313,7 @@ class NetworkPrivacy:
         return {
             "assumption": "gradients_fixed",
             "delta": self.delta,
+            "draws": {"most": self.participation.most, "apart": self.participation.apart},
             "guarantee": self.guarantee.as_dict(),
             "pairs": [all_finite(row) for row in self.rows()],
         }

@@ -209,9 +209,7 @@ def _veiled(value: Any) -> Any:
         return tuple((_veiled(key), _veiled(item)) for key, item in value.items())
     if isinstance(value, set | frozenset):
         return ("set", *sorted(map(_veiled, value)))
-    if isinstance(value, Collection):
-        return tuple(map(_veiled, value))
-    return value
+    return tuple(map(_veiled, value)) if isinstance(value, Collection) else value
 
 
 class Leak(Exception):

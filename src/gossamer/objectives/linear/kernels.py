@@ -90,9 +90,7 @@ class LinearLoss:
 
     def suits(self, classes: int | None) -> bool:
         """Whether the loss is defined for that many classes, or with None for real targets."""
-        if classes is None:
-            return self.most_classes == 0
-        return 2 <= classes <= self.most_classes
+        return self.most_classes == 0 if classes is None else 2 <= classes <= self.most_classes
 
 
 def _signs(z: FloatArray, targets: TargetArray) -> FloatArray:
