@@ -128,8 +128,18 @@ class Orders:
         self._me, self._may_stop = me, may_stop
         self.known: dict[str, Order] = {}
         self.said: dict[str, str] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Take note of orders in the file, which another command may have given since.
+
+        Raises
+        ------
+        CallerError
+            If it is not what was written.
+        """
         for order in self._read():
-            if not self._unfit(order):  # another run may have had the folder before
+            if order.what not in self.known and not self._unfit(order):  # another run may have had the folder before
                 self._note(order)
 
     def take(self, order: Order) -> str:

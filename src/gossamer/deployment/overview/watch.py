@@ -112,6 +112,7 @@ class Watch:
 
     def statuses(self) -> Statuses:
         """Statuses of all parties, in the order of the invitation."""
+        self.orders.look()
         states = self._peers.states(time.monotonic())
         expired = [name for name in states if _expired(self._certificates[name])]
         here = {"connected": self.connected, "slow": slowness(self.invitation.broker)}

@@ -18,6 +18,8 @@ from tests.reference.linked_peers import RUN
 
 from gossamer.cli.federation import overview
 from gossamer.cli.federation.overview import _shown
+from gossamer.deployment.founding.founding import found
+from gossamer.deployment.founding.runs import give_order
 from gossamer.deployment.overview.watch import Watch, _expired, judged
 from gossamer.deployment.party.health import exposition
 from gossamer.deployment.peers.digest import Digest
@@ -25,6 +27,7 @@ from gossamer.deployment.peers.standing import REHEARSES, PeerState
 from gossamer.keys.orders import PAUSED, REMOVE, STOP, STOPPED
 
 NOW = 1.7e9
+SPEC = "dataset: digits\nalgorithm: {name: gossip, updates_per_node: 9}\nprivacy: {noise_multiplier: 1}\n"
 Said = dict[str, Any]
 WELL: Said = {"version": "1", "time": NOW, "state": "running", "since": NOW - 100, "updates": 12, "releases": 12}
 WELL |= {"peers": {"x": {"state": "up"}}, "connected": True}
@@ -356,7 +359,8 @@ class Listening:
     transport, _back, connected = contextlib.nullcontext(), -math.inf, Watch.connected
 
     def __init__(self, removed: list[str], **parties: PeerState) -> None:
-        self.orders = SimpleNamespace(removed=removed, known={REMOVE + name: "" for name in removed})
+        known = {REMOVE + name: "" for name in removed}
+        self.orders = SimpleNamespace(removed=removed, known=known, look=lambda: None)
         self._peers = SimpleNamespace(states=lambda now: parties)
         self._certificates = dict.fromkeys(parties, Path())
         self.folder, self.invitation = Path(), SimpleNamespace(run=RUN, broker="mqtt://localhost:1883")
@@ -469,6 +473,17 @@ def test_an_order_to_a_run_that_is_over_says_so_once_and_that_nobody_tells_it(
     assert said.err.endswith(
         "Unless it is over, who comes back is told by `gossamer federation status stays --watch`.\n"
     )
+
+
+def test_who_watches_sees_what_another_command_has_ordered_since(tmp_path: Path) -> None:
+    """Of itself it would blame a party that was removed for its silence."""
+    parties = dict.fromkeys("abc", 200)
+    found(tmp_path / "f", spec=SPEC, parties=parties, broker="mqtts://broker.example.org:8883")
+    watch = Watch(tmp_path / "f", print)
+    states = [watch.statuses()["c"]["state"]]
+    give_order(tmp_path / "f", f"{REMOVE}c")
+    states.append(watch.statuses()["c"]["state"])
+    assert states == ["not heard", "removed"]
 
 
 @pytest.mark.parametrize("chosen", [{"watch": True, "live": None}, {"watch": False, "live": 0}])
