@@ -343,9 +343,7 @@ def canaries_of(prepared: Prepared, count: int, kind: CanaryChoice) -> Canaries:
 
 
 def _kind(prepared: Prepared, kind: CanaryChoice) -> Literal["random", "mislabelled"]:
-    if kind != "auto":
-        return kind
-    return "mislabelled" if prepared.dataset.train.sparse else "random"
+    return kind if kind != "auto" else "mislabelled" if prepared.dataset.train.sparse else "random"
 
 
 def _blank(relation: NeighboringRelation, canaries: Canaries) -> IndexArray | None:
