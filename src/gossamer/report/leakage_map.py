@@ -51,7 +51,7 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
     cells = np.full((len(parties), len(observers)), math.nan)
     for row in rows:
         cells[parties.index(row["party"]), observers.index(row["observer"])] = row["epsilon"]
-    near = [(row["links"], row["epsilon"]) for row in rows if row.get("links") and row["epsilon"] > 0]
+    near = [row for row in rows if row.get("links") and row["epsilon"] > 0]
     with matplotlib.rc_context(fname=LOOKS):
         height = max([3.2, *(2.5 + 0.05 * len(name) for name in order)])  # names stand below the map
         figure = figure_class(figsize=(7.0, height), layout="constrained")
@@ -71,8 +71,9 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
             ticks(range(0, len(names), step), names[::step], parse_math=False)
         left.tick_params(axis="x", rotation=90)
         for plot in right:
-            links, epsilons = np.array(near).T
+            links, epsilons = np.array([(row["links"], row["epsilon"]) for row in near]).T
             looks = {"s": 6, "alpha": 0.5, "color": [COLOURS[int(one == math.inf)] for one in epsilons]}
+            looks |= {"linewidths": [0.7 * (row["bound"] != "tight") for row in near], "edgecolors": "black"}
             # Pairs of one distance lie beside each other, as many have one epsilon.
             plot.scatter(links + np.linspace(-0.25, 0.25, len(near)), np.minimum(epsilons, 2 * most), **looks)
             if guaranteed < math.inf:
@@ -83,7 +84,7 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
         at = [(observers.index(row["observer"]), parties.index(row["party"])) for row in loose]
         left.plot(*zip(*at), "w.", markersize=2) if at else None
         told = ["What is drawn does not count sampling; the guarantee, the dashed line, does."] * bool(near)
-        told += ["Observers with dots: at most so much, as time was over."] * bool(loose)
+        told += ["Observers with dots, and ringed pairs: at most so much, as time was over."] * bool(loose)
         figure.supxlabel("\n".join(told), fontsize=8)
         out = io.BytesIO()
         figure.savefig(out, format=kind, dpi=300, metadata=UNDATED.get(kind))

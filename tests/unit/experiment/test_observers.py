@@ -514,7 +514,7 @@ def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(c
     pytest.importorskip("matplotlib", reason="needs the extra figures")
     assert main([*command, "--out", str(tmp_path / "map.svg")]) == 0
     drawn = (tmp_path / "map.svg").read_text()
-    assert "Observers with dots" in drawn
+    assert "Observers with dots, and ringed pairs" in drawn
     assert "the guarantee, the dashed line, does" in drawn
 
 
