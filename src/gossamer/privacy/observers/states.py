@@ -42,9 +42,8 @@ from gossamer.privacy.observers.sensitivity import ROUNDING, span
 _APART = 1e-3
 """Part of a vector that is new, from which on rounding leaves it orthogonal to what is known."""
 _PARTS = "indptr", "indices", "data"
-_EPS = float(np.finfo(np.float64).eps)
-_TOGETHER = 8
-"""Draws of a party, about, that are looked at at a time: with fewer, to start takes longer than to multiply."""
+_TOGETHER = 1024
+"""Draws that are looked at at a time, about: fewer take longer to start than to multiply; what more tell is large."""
 _Party = tuple[FloatArray, IndexArray, Sequence[int]]
 _Matrices = tuple[FloatArray, FloatArray, FloatArray]
 _Span = tuple[FloatArray, FloatArray, int]
@@ -117,7 +116,8 @@ def grams(
     if (spans := _spans(blocks, seen, own, all_new)) is None:
         return {party: np.eye(len(of)) for party, of in places.items()}
     found: dict[str, FloatArray] = {party: np.zeros((len(of), len(of))) for party, of in places.items()}
-    steps, firsts = _steps(spans, _TOGETHER * len(places))
+    steps, firsts = _steps(spans, _TOGETHER)
+    del spans  # which take as much memory again
     parties = [
         (part, np.asarray(places[party]), np.searchsorted(places[party], firsts).tolist())
         for party, part in found.items()
@@ -194,8 +194,8 @@ def _repeats(given: Sequence[Any], looked: Sequence[Any]) -> bool:
     """Whether a block is given what one was that was looked at, but for rounding of the same order."""
     (unknown, summands, *rest), (other, others, *of_other) = given, looked
     same = unknown.shape == other.shape and all(map(np.array_equal, rest, of_other))
-    near = same and (np.abs(unknown - other) <= _EPS * summands[: len(unknown), None]).all()
-    return bool(near and (summands <= 2.0 * others).all())
+    near = same and (np.abs(unknown - other) <= np.finfo(float).eps * summands[: len(unknown), None]).all()
+    return bool(near and (summands <= 2.0 * others).all() and (others <= 2.0 * summands).all())
 
 
 def _steps(spans: Sequence[_Span], together: int) -> tuple[list[_Step], list[int]]:
@@ -210,8 +210,8 @@ def _steps(spans: Sequence[_Span], together: int) -> tuple[list[_Step], list[int
     later, looked = np.zeros((0, 0)), (joined[0], np.zeros((1, 0)))
     for one in reversed(joined):
         basis, across, old = one
-        # What repeats, repeats backwards, too, once what is known afterwards does.
-        if one is not looked[0] or later.shape != looked[1].shape or np.abs(later - looked[1]).max(initial=0.0) > _EPS:
+        # What repeats, repeats backwards, too, once what is known afterwards does: to the bit, as it only ever grows.
+        if one is not looked[0] or not np.array_equal(later, looked[1]):
             looked, way = (one, later), across @ later
             known = basis @ basis[:old].T + way @ across[:old].T
             step, later = _Step(across[:old], across[old:], known[old:], basis[old:], way[old:]), known[:old]
