@@ -147,10 +147,7 @@ def classes_of(labels: Labels, settings: DatasetSettings) -> Classes | None:
             f"'positive' names the label {unknown[0]}, which is none of the {len(names)} classes {_listed(names)}; "
             "correct it, or name all 'labels' where the training examples lack one"
         )
-    classes = (
-        tuple(name for name in names if name not in positive),
-        tuple(name for name in names if name in positive),
-    )
+    classes = (tuple(name for name in names if name not in positive), tuple(name for name in names if name in positive))
     if not classes[0]:
         raise DataError(f"'positive' names all {len(names)} classes {_listed(names)}; leave at least one out")
     return classes

@@ -230,10 +230,7 @@ class Population(Kept):
         drawn = float((sides.terms[sides.asked, 0] * np.diff(sides.starts)).max())  # examples of the largest sample
         self._at_once = max(1, min(AT_ONCE, int(WORK / (len(initial) * (1 + drawn)))))
         self._grace, self._deadline = 2 * world.links.silence, -1.0 if deadline is None else deadline
-        self._buffers = (
-            np.empty(AT_ONCE, np.int64),
-            (np.empty((_NOTED, 6), np.int64), np.empty((_NOTED, 3))),
-        )
+        self._buffers = (np.empty(AT_ONCE, np.int64), (np.empty((_NOTED, 6), np.int64), np.empty((_NOTED, 3))))
 
     @property
     def now(self) -> float:

@@ -557,6 +557,7 @@ class InPieces:
             found = self.objective.clipped_gradients(models, data, [piece], clip)
             total = found.sums[0] if len(pieces) == 1 else np.add(total, found.sums[0], out=total)
             counts += found.zeroed[0], found.unclipped[0]
+            del found  # of a large model, before the next takes as much
         return Total(total, int(counts[0]), int(counts[1]), len(rows))
 
     def round(self, ticket: Ticket, turns: DrawnTurns, data: Split) -> RoundSum:

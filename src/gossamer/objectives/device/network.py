@@ -79,7 +79,7 @@ class StackedGradients:
             if len(models) > 1:
                 self._stacked(models, batch.features, batch.targets, calls.__setitem__)
             else:
-                self._alone(models[0], batch.features[0], batch.targets[0], calls.__setitem__)
+                self._alone(models[0].clone(), batch.features[0], batch.targets[0], calls.__setitem__)
         found = {name: gradients for layer in calls for name, gradients in self._by_name(layer, calls[layer])}
         squares = torch.zeros(present.numel(), dtype=torch.float64, device=models.device)
         for gradients in found.values():

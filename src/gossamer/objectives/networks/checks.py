@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import linecache
 import os
 import sysconfig
@@ -33,7 +32,7 @@ from gossamer.objectives.networks.gradients import (
 )
 from gossamer.objectives.networks.kernel import Kernel
 from gossamer.objectives.networks.layers import Joined, handles
-from gossamer.objectives.networks.network import SCORES, Network, bytes_of, removed
+from gossamer.objectives.networks.network import SCORES, Network, bytes_of, flat_parameters, removed
 from gossamer.objectives.networks.stand_ins import with_stand_ins
 
 # Nothing but the shape of an example is known, so numbers of several kinds are offered, and the first kind that the
@@ -174,7 +173,8 @@ def _held(value: Any, place: tuple[str, ...], seen: set[int]) -> Iterator[tuple[
     if isinstance(value, Tensor | np.ndarray):
         with suppress(Exception):  # of kinds that have no bytes
             array = torch.as_tensor(value)
-            told = array.dtype, array.shape, hash(bytes_of(array))
+            once = array[tuple(slice(1 if step == 0 else None) for step in array.stride())]  # what is repeated
+            told = array.dtype, array.shape, hash(bytes_of(once))
     elif isinstance(value, Mapping | list | tuple | deque):
         parts = value if isinstance(value, Mapping) else dict(enumerate(value))
         told = len(parts)
@@ -201,13 +201,15 @@ class Probed(NamedTuple):
     batched: Network
 
 
-def moved(model: Tensor) -> Tensor:
-    """A model near ``model``, lest zeros hide something."""
-    return torch.from_numpy(np.random.default_rng(1).standard_normal(len(model))).mul_(0.05).add_(model).to(model.dtype)
+def moved(network: Network) -> Tensor:
+    """A model near the module's own numbers, lest zeros hide something."""
+    given = flat_parameters(network.module)[1]
+    noise = torch.from_numpy(np.random.default_rng(1).standard_normal(len(given), given.dtype))
+    return torch.from_numpy(given).add_(noise, alpha=0.05)
 
 
-def probe(network: Network, model: Tensor, features: Tensor, target: tuple[int, ...] = ()) -> Probed:
-    """Try the ways of `networks.gradients` at ``model`` on two of ``features``, in float64 if the module's code can.
+def probe(network: Network, features: Tensor, target: tuple[int, ...] = ()) -> Probed:
+    """Try the ways of `networks.gradients` near a model on two of ``features``, in float64 if the module's code can.
 
     The reference sees one example at a time, so a difference shows a layer of torch that mixes examples, parameters
     that layers share or that are used elsewhere, or inputs that are changed after a layer used them.
@@ -217,22 +219,21 @@ def probe(network: Network, model: Tensor, features: Tensor, target: tuple[int, 
     ModelError
         If the module has no gradient of one example, or changes itself.
     """
-    targets = network.loss.made_up(target, model.dtype)
+    targets = network.loss.made_up(target, features.dtype)
     failures = list[Exception]()
     ways = (network.double, ExampleGradients), (network.copied, ExampleGradients), (lambda: network, LoopedGradients)
     for made, way in ways:
         # Code that makes arrays of float32 takes no others.
-        twin, dtype = made(), model.dtype if failures else torch.float64
+        twin, dtype = made(), features.dtype if failures else torch.float64
         some, aims = features[:2].to(dtype), targets.to(dtype) if targets.dtype.is_floating_point else targets
         kept = remembered(twin.module)
         batched = network if failures else for_batches(network, tuple(features.shape[1:]))
         problem = "its code needs numbers of one type" if failures else layers_problem(network)
-        layers = problem or _layered(batched, model, some.clone(), aims)  # code may write over what it is given
-        if network.size >= 2**20:  # what has hooks or is a graph refers to itself, and would stay for a while
-            gc.collect()
+        # Code may write over what it is given, and of a large network there is little room beside one gradient.
+        layers = problem or _layered(batched, moved(network).double(), some.clone(), aims)
         try:
-            for n in range(2):  # of a large network only one gradient has room
-                alone = way(twin).gradients(model.to(dtype)[None], some[None, [n]], aims[None, [n]])
+            for n in range(2):
+                alone = way(twin).gradients(moved(network).to(dtype)[None], some[None, [n]], aims[None, [n]])
                 if isinstance(layers, Joined):
                     layers = _difference(layers, n, alone) or layers
                 del alone
@@ -249,7 +250,7 @@ def _layered(network: Network, model: Tensor, features: Tensor, targets: Tensor)
     """Gradients of examples layer by layer in float64, or why they are not taken so."""
     layers = LayerGradients(network.double())
     try:
-        found = layers.per_example(model.double(), features, targets)
+        found = layers.per_example(model, features, targets)
         found.weighted_sum(np.ones(len(targets)))  # which fails here, if it does
         return found
     except Exception as error:
@@ -392,23 +393,23 @@ def layers_problem(network: Network) -> str | None:
 
 def kernel_problem(kernel: Kernel, network: Network, model: Tensor, shape: tuple[int, ...]) -> str | None:
     """Return why a compiled kernel is not to be used: it finds other gradients of made-up examples, or other bits."""
-    twin, near = network.double(), moved(model)
-    features = torch.from_numpy(np.random.default_rng(0).standard_normal((2, *shape)))
+    twin, features = network.double(), torch.from_numpy(np.random.default_rng(0).standard_normal((2, *shape)))
     targets = network.loss.made_up((), torch.float64)
     for one in range(len(targets)):
-        total = np.zeros(network.size, kernel.dtype)
         x, y = features[one].numpy().astype(kernel.dtype).reshape(-1), targets[[one]].numpy().astype(kernel.targets)
-        expected = plain_sums(twin, near.double(), features[[one]], targets[[one]])
-        norm, half, square = float(nn.utils.get_total_norm(expected)), np.empty_like(total), np.empty(1)
-        kernel.sum(x, y, np.zeros(1, np.int64), near.numpy(), total)
-        kernel.sum(x, y, np.zeros(1, np.int64), near.numpy(), half, norm / 2, square)
-        half *= 2  # as it is, of a clip that halves it
-        errors = _distance(half, expected), _distance(total.copy(), expected), abs(float(np.sqrt(square[0])) - norm)
-        del half, expected
+        expected = plain_sums(twin, model.double(), features[[one]], targets[[one]])
+        norm, total = float(nn.utils.get_total_norm(expected)), np.empty(network.size, kernel.dtype)
+        kernel.sum(x, y, np.zeros(1, np.int64), model.numpy(), total, norm / 2, square := np.empty(1))
+        total *= 2  # as it is, of a clip that halves it
+        errors = [_distance(total, expected), abs(float(np.sqrt(square[0])) - norm)]
+        kernel.sum(x, y, np.zeros(1, np.int64), model.numpy(), total)
+        errors.append(_distance(total.copy(), expected))
+        del expected
         if not all(error <= 1e-3 * norm + 1e-12 for error in errors):
             return "its kernel finds other gradients than torch"
-        if not _alike(kernel, x, y, near.numpy(), total):
+        if not _alike(kernel, x, y, model.numpy(), total):
             return "an example's gradient depends on those beside it"
+        del total
     return None
 
 

@@ -82,6 +82,10 @@ def trainable_layers(module: nn.Module) -> dict[str, nn.Module]:
     return {name: layer for name, layer in layers if any(p.requires_grad for p in layer.parameters(recurse=False))}
 
 
+_LARGE = 2**20
+"""Parameters from which on a copy of the model costs more than a look at each of its parts."""
+
+
 class BatchPass:
     """One forward and one backward pass over the batch.
 
@@ -89,7 +93,7 @@ class BatchPass:
     ----------
     network : Network
         Used by one thread at a time, and by nothing else: hooks are left in its module, whose parameters are made parts
-        of one array for the numbers of each call.
+        of one array for the numbers of each call; of a large one, parts of the model itself while the call lasts.
     """
 
     def __init__(self, network: Network) -> None:
@@ -99,13 +103,14 @@ class BatchPass:
         self._taps: list[tuple[str, Tensor, Any, tuple[Tensor, Tensor] | None]] = []
         for name, layer in trainable_layers(network.module).items():
             layer.forward = partial(self._tap, name, layer.forward)  # hooks take longer
-        self._model, named = some.new_empty(network.size), dict(network.module.named_parameters())
-        for name, values in network.parameters(self._model).items():
-            named[name].requires_grad_(False).data = values
+        self._named = dict(network.module.requires_grad_(False).named_parameters())
+        self._large = network.size >= _LARGE
+        self._model = some.new_full((), torch.nan).expand(network.size) if self._large else some.new_empty(network.size)
+        self._put(self._model)
 
     def __call__(self, model: Tensor, features: Tensor, targets: Tensor, use: Use) -> None:
         """Hand on all calls that the losses of ``features`` [examples, ...] depend on, the last layer's first."""
-        self._model.copy_(model)
+        (self._put if self._large else self._model.copy_)(model)
         features, self._taps = self._network.arrange(features), []
         with torch.enable_grad():
             outputs = scores_of(self._network.module(features))
@@ -114,12 +119,19 @@ class BatchPass:
             if not total.requires_grad:  # no layer is in it
                 return
             found = torch.autograd.grad(total, [edge for _, _, edge, _ in taps], allow_unused=True)
+        if self._large:
+            self._put(self._model)
         calls: dict[str, list[LayerCall]] = {}
         for (name, inputs, _, statistics), gradient in zip(taps, found, strict=True):
             if gradient is not None:
                 calls.setdefault(name, []).append(LayerCall(inputs, gradient, statistics))
         for name in reversed(calls):
             use(name, calls[name])
+
+    def _put(self, model: Tensor) -> None:
+        """Make the parameters parts of ``model``."""
+        for name, values in self._network.parameters(model).items():
+            self._named[name].data = values
 
     def _tap(self, name: str, forward: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         output = forward(inputs)
@@ -379,8 +391,9 @@ class LayerGradients:
         weights = np.empty(len(targets), model.numpy().dtype)
         unsound, within = clip_factors(found.square_norms.numpy(), clip, np.finfo(weights.dtype).tiny, weights)
         if not unsound or (self._steady and len(targets) == 1):
-            # Of one, by the same steps whatever it is.
-            summed = np.where(unsound, 0, found.weighted_sum(weights)) if self._steady else found.weighted_sum(weights)
+            summed = found.weighted_sum(weights)
+            if self._steady:  # of one, by the same steps whatever it is: 0 times the bits of NaN is 0
+                summed.view(f"u{summed.itemsize}")[...] *= not unsound
             return GradientSums(*map(torch.from_numpy, (summed[None], *np.array([[unsound], [within]]))))
         sound = np.isfinite(found.square_norms.numpy())
         # Rare: these overflow or are not finite, which the exact way tells apart.

@@ -337,7 +337,7 @@ class Kernel:
         again : callable or None
             (model, example) -> its gradient by other means, for one whose square leaves the range of numbers.
         """
-        totals = Gradients(np.zeros_like(models), *np.zeros((2, len(models)), np.int64))
+        totals = Gradients(np.zeros(models.shape, models.dtype), *np.zeros((2, len(models)), np.int64))
         work = pieces(batches, RUN if models.shape[1] < LARGE else LONG_RUN, 1)
         begins = [n == 0 or piece.nodes != work[n - 1].nodes for n, piece in enumerate(work)]
 

@@ -35,7 +35,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -266,10 +266,9 @@ class TorchModule(objective.Objective):
         if exact and strategy == "vmap":
             raise SpecError("strategy 'vmap' rounds by what is computed together, which exact rules out; choose 'auto'")
         own = checks.private_copy(module)
-        given = tuple(name for name, layer in module.named_modules() if layer.training)
-        self.parts, self._given = flat_parameters(own)
-        self.size = len(self._given)
-        self.dtype = self._given.dtype
+        training = tuple(name for name, layer in module.named_modules() if layer.training)
+        self.parts, given = flat_parameters(own)
+        self.size, self.dtype = len(given), given.dtype
         self.loss = loss
         known = loss_of(loss, classes)
         if class_weight is not None:
@@ -283,7 +282,7 @@ class TorchModule(objective.Objective):
         self.threads = threads or available_cores()
         self.pretrained = pretrained
         self.exact = exact
-        self._network = Network(own, self.parts, known, given)
+        self._network = Network(own, self.parts, known, training)
         self._steady, self._kernels = False, True
         self._steadied: TorchModule | None = None
         self._plans: dict[tuple[int, ...], NetworkPlan] = {}
@@ -310,7 +309,7 @@ class TorchModule(objective.Objective):
         generator, which is seeded from ``generator`` for the purpose and put back afterwards.
         """
         if self.pretrained:
-            return self._given.copy()
+            return flat_parameters(self._network.module)[1]
         module = copy.deepcopy(self._network.module)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(generator.integers(2**63)))
@@ -359,8 +358,7 @@ class TorchModule(objective.Objective):
             return plan.kernel.gradients(
                 models, data, batches, clips, threads=self.threads, flushed=flushed, again=second
             )
-        zeros = np.zeros((2, len(models)), np.int64)
-        totals = objective.Gradients(np.zeros_like(models), *zeros)
+        totals = objective.Gradients(np.zeros(models.shape, models.dtype), *np.zeros((2, len(models)), np.int64))
         work = gradients.pieces(batches, plan.examples, plan.nodes)
         for piece, found in zip(work, gradients.in_order(compute, work, self.threads)):
             for row, node in enumerate(piece.nodes):
@@ -458,7 +456,7 @@ class TorchModule(objective.Objective):
     def _examples(self, data: Split, index: IndexArray | slice) -> tuple[Tensor, Tensor]:
         """Features [examples, ...], dense, and targets [examples] of some examples."""
         given: Any = data.features[index]
-        dtype = torch.from_numpy(self._given).dtype
+        dtype = getattr(torch, self.dtype.name)
         # torch.tensor copies to memory aligned in one way, so that sums are rounded in one way.
         features = torch.tensor(given.toarray() if sp.issparse(given) else given, dtype=dtype)
         kind = torch.int64 if self._network.loss.classifies else dtype
@@ -526,27 +524,25 @@ class TorchModule(objective.Objective):
             If the module cannot take such examples, its outputs do not suit the loss, it mixes examples, its gradients
             cannot be taken one example at a time, or not by the strategy asked for.
         """
-        network, model, chosen = self._network, torch.from_numpy(self._given), self.strategy
+        network, model, chosen = (
+            self._network,
+            torch.from_numpy(flat_parameters(self._network.module)[1]),
+            self.strategy,
+        )
         # A module that draws numbers is about to be refused.
         with gradients.one_torch_thread(), torch.random.fork_rng(devices=[]):
             tried, any_numbers = checks.tried_on(network.copied(), model, shape)
             with torch.no_grad():
                 outputs = network.copied().outputs(network.parameters(model), tried[:1])
-            target = network.loss.target_of(tuple(outputs.shape))
+            target, model = network.loss.target_of(tuple(outputs.shape)), checks.moved(network)
             kernel, no_kernel = (None, "kernels are for one target an example" if target else "")
             if chosen in ("auto", COMPILED) and self._kernels and not target:
-                kernel, no_kernel = self._kernel(shape)
-            checks.check_alone(network, checks.moved(model), tried)
-            with torch.no_grad():
-                put_out = gradients.activations(
-                    network.module, lambda: network.outputs(network.parameters(model), tried[:1])
-                )
+                kernel, no_kernel = self._kernel(network, model, shape)
+            checks.check_alone(network, model, tried)
+            put_out = gradients.activations(network.module, partial(checks.outputs_problem, network, model, tried[:1]))
+            del model  # of a large network there is little room
             # A chain's layers are torch's own and nothing else, so there is one way to their gradients.
-            looped, layers, batched = (
-                checks.Probed(None, None, network)
-                if kernel
-                else checks.probe(network, checks.moved(model), tried, target)
-            )
+            looped, layers, batched = (None, None, network) if kernel else checks.probe(network, tried, target)
         if looped and (self._steady or self.exact or chosen not in ("auto", "loop")):
             asked = f"strategy '{chosen}'" if chosen not in ("auto", "loop") else "compute.rounding: exact"
             raise ModelError(checks.WORDS["looped"].format("a deployment" if self._steady else asked, looped))
@@ -564,8 +560,8 @@ class TorchModule(objective.Objective):
             Lending(lambda: row.method(taken.twin(), self._steady)),
             Lending(network.twin),
             # Torch rounds otherwise for another number of examples.
-            1 if self.exact else row.limit(memory, put_out, network.size, model.itemsize),
-            _FORWARD.limit(memory, put_out, network.size, model.itemsize),
+            1 if self.exact else row.limit(memory, put_out, network.size, self.dtype.itemsize),
+            _FORWARD.limit(memory, put_out, network.size, self.dtype.itemsize),
             row.nodes,
             network.loss.scores(outputs).shape[1] if network.loss.classifies else None,
             no_kernel if looped is None else f"torch.func cannot vectorise the module ({looped})",
@@ -576,9 +572,8 @@ class TorchModule(objective.Objective):
             target,
         )
 
-    def _kernel(self, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
-        """The kernel of the network's chain, which agrees with torch, or why there is none."""
-        network, model = self._network, torch.from_numpy(self._given)
+    def _kernel(self, network: Network, model: Tensor, shape: tuple[int, ...]) -> tuple[Kernel | None, str]:
+        """The kernel of the network's chain, which agrees with torch at ``model``, or why there is none."""
         if self.loss not in ("cross_entropy", "mse"):
             return None, "kernels are for the losses cross_entropy and mse"
         if network.loss.weights is not None:
@@ -614,7 +609,7 @@ class TorchModule(objective.Objective):
         if not plan.choosy and not embeddings(self._network.module):
             return
         network = self._network.twin()
-        parameters = network.parameters(torch.from_numpy(self._given))
+        parameters = network.parameters(torch.from_numpy(flat_parameters(network.module)[1]))
         parts = objective.slices(len(data), plan.rows)
         outputs = (network.outputs(parameters, self._examples(data, part)[0]) for part in parts)
         try:
