@@ -75,7 +75,7 @@ def results(
             with _deaf_children(), replaced(os.environ, **dict.fromkeys(_THREADS, "1")):  # each takes no other's cores
                 for piece in pieces:
                     asked.append(pool.submit(piece))
-            left = None if until == math.inf else max(until - monotonic(), 0.0)
+            left = None if until - monotonic() > 1e9 else max(until - monotonic(), 0.0)  # no lock waits longer
             yield from (found.result() for found in (asked if in_order else as_completed(asked, left)))
         except BrokenProcessPool:
             raise CallerError(

@@ -496,7 +496,7 @@ def test_brute_force_is_never_above_the_bound_without_a_system():
     assert 0.9 * found <= found <= composed(prepared, plan, "node:node-0", EVERY)["node-1"].most * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("options", "most"), [((), 2.0), (("--in-draws", "1"), 1.0)])
+@pytest.mark.parametrize(("options", "most"), [((), 2.0), (("--in-draws", "1"), 1.0), (("--apart", "3"), 2**0.5)])
 def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(capsys, tmp_path, options, most):
     """By hand: four releases of mu 1, or one of them."""
     pairs = accounted(capsys, tmp_path, RING, "--within", "0s", *options)
@@ -508,7 +508,7 @@ def test_observers_who_are_not_answered_in_time_learn_at_most_what_is_released(c
     told = " ".join(capsys.readouterr().out.split())
     assert "Time was over for 5 of 5 observers: they learn at most what is told" in told
     assert "Give more time (--within), or name some of them (--observer)" in told
-    assert f"1 link away 10 at most {most:g} at most" in told
+    assert f"1 link away 10 at most {most:.4g} at most" in told
     assert "links,mu,epsilon,bound" in (tmp_path / "pairs.csv").read_text()
     assert (tmp_path / "pairs.csv").read_text().count("at most") == 20
     pytest.importorskip("matplotlib", reason="needs the extra figures")
@@ -535,6 +535,25 @@ def test_draws_that_one_example_is_taken_to_be_in_are_counted_and_told(capsys, t
     assert main(["account", "--observers", str(tmp_path / "spec.yaml"), *command]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert (f"is taken to be in {said} no sampling sees to" in told) if said else "is taken to be" not in told
+
+
+def test_figures_of_agents_are_said_to_be_of_agents_where_the_guarantee_is_for_units(capsys, tmp_path):
+    algorithm, budget = {**UNITS, "noise": "random"}, {"epsilon": 8, "delta": 1e-4}
+    accounted(capsys, tmp_path, {**RING, "algorithm": algorithm, "budget": budget, "privacy": {}})
+    assert main(["account", "--observers", str(tmp_path / "spec.yaml"), "--observer", "everyone"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "for each federated unit, against" in told
+    assert "what single observers learn of one agent of one if all other gradients stay" in told
+
+
+def test_of_who_makes_no_update_nothing_is_learnt(capsys, tmp_path):
+    example = Path(__file__).parents[3] / "examples" / "digits-gossip.yaml"
+    command = ["account", "--observers", str(example), "--set", "stop.virtual_seconds=0.5"]
+    assert main([*command, "--json"]) == 0
+    pairs = json.loads(capsys.readouterr().out)["pairs"]
+    assert [row["mu"] for row in pairs] == [0.0] * 56
+    pytest.importorskip("matplotlib", reason="needs the extra figures")
+    assert main([*command, "--out", str(tmp_path / "map.png")]) == 0
 
 
 def test_once_time_is_over_no_further_system_is_begun(capsys, tmp_path, monkeypatch):
@@ -581,7 +600,7 @@ def test_what_the_system_refuses_is_said_of_traces_only_where_there_are_some(cap
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(where, full)
-    command = ["account", "--observers", str(tmp_path / "spec.yaml"), "--within", "9m"]
+    command = ["account", "--observers", str(tmp_path / "spec.yaml"), "--within", "100000000000h"]
     assert main([*command, "--out", str(tmp_path / "pairs.csv")]) != 0
     said = capsys.readouterr().err
     assert "No space left on device" in said

@@ -262,10 +262,11 @@ def _told(found: NetworkPrivacy) -> str:
     """Say what the figures below are, and what they are not."""
     told = found.guarantee
     figure = f"({rounded_up(told.epsilon)}, {told.delta:g})-differential privacy"
+    whom = "agent of one" if told.unit == "federated unit" else "of them"
     return wrapped(
         f"Guarantee: {figure if math.isfinite(told.epsilon) else 'none'} for each {told.unit}, against "
         f"{told.observer}.\n"
-        "Below is what single observers learn of one of them if all other gradients stay as they are (gradients_fixed)"
+        f"Below is what single observers learn of one {whom} if all other gradients stay as they are (gradients_fixed)"
         f"{' and noise is secret' if told.would_be else ''}. It is not amplified by sampling, and no guarantee: in "
         f"training, later gradients follow from earlier ones.{_taken(found)}{_late(found)}"
     )

@@ -401,8 +401,10 @@ class Invited:
         return self.identity.secret("state")
 
 
-def accept(options: PartyOptions, before: Path | None = None) -> Invited:
+def accept(options: PartyOptions, before: Path | None = None, plans: Callable[[], object] = int) -> Invited:
     """Read a party's invitation, or the copy of one that it accepted before, and see whether its policy lets it pass.
+
+    Called once all is read, before the noise is planned, is ``plans``.
 
     Raises
     ------
@@ -429,6 +431,7 @@ def accept(options: PartyOptions, before: Path | None = None) -> Invited:
         raise CallerError(f"{me.name} has {counted(me.examples, 'example')} in this run, so it needs {missing}")
     if me.examples is None and options.data is not None:
         raise CallerError(f"{me.name} is the {me.role} of this run and has no examples; leave out --data")
+    plans()
     agreed = Agreed.on(invitation, experiment)
     broken = []
     if policy is not None and agreed.holds_data:

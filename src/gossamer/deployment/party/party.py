@@ -118,8 +118,7 @@ def run_party(options: PartyOptions, beside: Beside | None = None) -> str:
         # Sums in BLAS depend on the number of threads; results must not, and peers may share the machine.
         stack.enter_context(threadpool_limits(1))
         folder = StateFolder(options.state, echo=not options.quiet)
-        folder.say(f"reads {options.file}, and plans the run's noise, which may take minutes")
-        invited = accept(options)
+        invited = accept(options, plans=partial(folder.say, "plans the run's noise, which may take minutes"))
         folder.named(invited.agreed.invitation.run, invited.agreed.me.name)
         stack.callback(folder.give_back)
         stack.callback(folder.forget)

@@ -257,7 +257,7 @@ class NetworkPrivacy:
         # What finds a private scale has all examples and noise of its own, and everybody is told.
         before = beforehand(prepared) if prepared.scaled_privately else {}
         scaled = prepared.experiment.rows_per_person * full_mu(before, prepared.experiment.privacy.relation)
-        least = dict.fromkeys(prepared.names if scaled else (), Mu(0.0, 0.0))  # also of who makes no update
+        least = dict.fromkeys(prepared.names, Mu(0.0, 0.0))  # of who makes no update
         wanted = list(observers) or [f"node:{name}" for name in nodes]
         members = {one: members_of(one, nodes) for one in wanted}
         for one in wanted:
@@ -337,7 +337,7 @@ def composed(prepared: Prepared, plan: Plan, observer: str, participation: Parti
             continue
         if charges.unit == EXAMPLE and charges.held:
             counts = Counter(charges.kinds) - before
-            times = min(counts.total(), participation.most or counts.total())
+            times = min(-(-counts.total() // participation.apart), participation.most or counts.total())
             law = plan.mechanisms[name]
             own = law.own if isinstance(law, PairedGaussian) else 1.0  # all else of it others may know
             each = max((release_mu(kind, spec.privacy.relation) for kind in counts), default=0.0)
