@@ -276,7 +276,7 @@ def _taken(found: NetworkPrivacy) -> str:
     """Say in which draws one example, or person, is taken to be, where these are not all."""
     most, apart = found.participation.most, found.participation.apart
     of = f"{f'at most {most}' if most else 'any'} of a node's draws{f' that are {apart} or more apart' * (apart > 1)}"
-    taken = f"\nOne {found.guarantee.unit} is taken to be in {of}, which no sampling sees to."
+    taken = f"\nA change of one is taken to be in {of}, which no sampling sees to."
     return taken * (most is not None or apart > 1)
 
 
