@@ -609,7 +609,8 @@ class Laboratory:
 def doors(lab: Callable[[], Laboratory]) -> Iterator[None]:
     """Have parties go through the laboratory's doors, and no others."""
 
-    def invited(options: Options) -> Any:
+    def invited(options: Options, plans: Callable[[], object] = int) -> Any:
+        plans()
         part, name, prepared = options.part, options.name, options.part.run.prepared
         me = SimpleNamespace(name=name)
         data = name in prepared.names
