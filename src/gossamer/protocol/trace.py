@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from gossamer.errors import CallerError, MalformedMessage
+from gossamer.errors import CallerError, MalformedMessage, beginning
 from gossamer.protocol.effects import Effect
 from gossamer.protocol.encoding import decode, encode, frozen
 from gossamer.protocol.events import Event
@@ -46,15 +46,16 @@ def read_steps(file: BinaryIO) -> Iterator[TraceStep]:
     MalformedMessage
         If the file is cut off or is no trace.
     """
-    while header := file.read(_LENGTH.size):
-        length = int.from_bytes(header, "little")
-        data = file.read(length)
-        if len(header) < _LENGTH.size or len(data) < length:
-            raise MalformedMessage("the trace ends inside a step")
-        step = decode(data)
-        if not isinstance(step, TraceStep):
-            raise MalformedMessage(f"expected a step, found {type(step).__name__}")
-        yield step
+    with beginning(str(getattr(file, "name", "the trace")), MalformedMessage):
+        while header := file.read(_LENGTH.size):
+            length = int.from_bytes(header, "little")
+            data = file.read(length)
+            if len(header) < _LENGTH.size or len(data) < length:
+                raise MalformedMessage("the trace ends inside a step")
+            step = decode(data)
+            if not isinstance(step, TraceStep):
+                raise MalformedMessage(f"expected a step, found {type(step).__name__}")
+            yield step
 
 
 _FIRST = b"o\x0atrace.step"

@@ -85,6 +85,7 @@ def _drawn(kind: str, rows: Sequence[Mapping[str, Any]], guaranteed: float) -> b
         left.plot(*zip(*at), "w.", markersize=2) if at else None
         told = ["What is drawn does not count sampling; the guarantee, the dashed line, does."] * bool(near)
         told += ["Observers with dots, and ringed pairs: at most so much, as time was over."] * bool(loose)
+        told += ["White: nothing is learned, or the observer's own."] * bool((cells == 0).any())
         figure.supxlabel("\n".join(told), fontsize=8)
         out = io.BytesIO()
         figure.savefig(out, format=kind, dpi=300, metadata=UNDATED.get(kind))

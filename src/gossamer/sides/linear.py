@@ -68,8 +68,8 @@ class LinearSides(BlankSides):
             case Release():
                 return self._recorded(node, task)
         raise NotLinear(
-            "observers are told apart where gradients of a fixed clip have Gaussian noise, found "
-            f"{type(task).__name__} of {node}"
+            f"observers are told apart where each node adds Gaussian noise to gradients of a fixed clip, found {node} "
+            "asking for something else: noise of a server or of another law, an adaptive clip, or steps of training"
         )
 
     def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:

@@ -353,11 +353,14 @@ def test_streams_of_servers_against_everyone_are_as_their_closed_form(temporal):
     ("changes", "said"),
     [
         ({"optimizer": "adam"}, "product of vectors, as in adaptive optimizers"),
-        ({"name": "fedbuff", "topology": None, "updates_per_node": None}, "gradients of a fixed clip"),
+        (
+            {"name": "fedbuff", "topology": None, "updates_per_node": None},
+            "asking for something else: noise of a server",
+        ),
         (
             {**dict.fromkeys(("topology", "batch_size", "updates_per_node")), "name": "increasing"}
             | {"round_update": "sequential"},
-            "gradients of a fixed clip have Gaussian noise, found Round of node-",
+            "asking for something else: noise of a server",
         ),
     ],
 )
@@ -414,7 +417,7 @@ def test_a_federations_folder_is_taken_with_all_its_traces(traced, capsys, tmp_p
         assert main(["account", "--observers", str(folder), *options]) == 2
         return capsys.readouterr().err
 
-    assert "cannot read traces: No such file or directory; parties write them with --trace" in refused(out)
+    assert "expected a trace of each party (--trace), found none of node-0, node-1, node-2, node-3" in refused(out)
     for name, path in traces.items():
         (out / name / "trace.bin").write_bytes(path.read_bytes())
     assert main(["account", "--observers", str(out), "--json"]) == 0
@@ -423,7 +426,10 @@ def test_a_federations_folder_is_taken_with_all_its_traces(traced, capsys, tmp_p
     for row, known in zip(found["pairs"], expected["pairs"], strict=True):
         assert (row["observer"], row["party"], row["links"]) == (known["observer"], known["party"], known["links"])
         assert (row["mu"], row["epsilon"]) == pytest.approx((known["mu"], known["epsilon"]), rel=1e-6)
-    assert "what parties made is over" in refused(out, "--set", "seed=1")
+    with (out / "node-2/trace.bin").open("ab") as file:
+        file.write(bytes(3))
+    assert "node-2/trace.bin: the trace ends inside a step; parties write" in refused(out)
+    assert "--set is for specs, and the run of a folder is over" in refused(out, "--set", "seed=1")
     assert "found that of one party, which does not know what others sent" in refused(out / "node-0")
 
 
@@ -611,7 +617,7 @@ def test_what_the_system_refuses_is_said_of_traces_only_where_there_are_some(cap
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--observer", "coalition:node-0,node-1,node-2,node-3,node-4"), "it is all nodes that have examples"),
+        (("--observer", "coalition:node-0,node-1,node-2,node-3,node-4"), "it has all examples of the run itself"),
         (("--observer", "server"), "servers are nodes, as node:server or node:server-0; found 'server'"),
         (("--observer", "aggregator"), "servers are nodes, as node:server"),
         (("--out", "pairs.txt"), "pairs.txt: expected a file for pairs that ends in .csv, .pdf, .svg or .png"),

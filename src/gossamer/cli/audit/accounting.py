@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.commands import check_delta, naming
 from gossamer.cli.printing import answered, patience, table, warn, wrapped
-from gossamer.errors import CallerError, DataError, PeerError, counted, failing_as
+from gossamer.errors import CallerError, DataError, PeerError, counted, failing_as, listed
 from gossamer.files import read_rows, replaced
 from gossamer.privacy import mechanisms
 from gossamer.privacy.accounting.accountants import COMPOSITIONS, compositions, epsilon, profile
@@ -232,8 +232,8 @@ def _observers(options: argparse.Namespace) -> int:
     path: Path = options.observers
     deployed = (path / RECORD).is_file()
     spec = path / (RECORD if deployed else "spec.yaml") if path.is_dir() else path
-    if deployed and options.set:
-        raise CallerError("--set is for specs, and what parties made is over; leave it out")
+    if path.is_dir() and options.set:
+        raise CallerError("--set is for specs, and the run of a folder is over; leave it out, or name the spec itself")
     if (path / INVITATION).is_file():
         raise CallerError(
             f"{path}: expected the folder of a federation, with traces of all its parties, found that of one party, "
@@ -249,6 +249,8 @@ def _observers(options: argparse.Namespace) -> int:
                 prepared = prepare(read_spec(spec, options.set))
             nodes = (*prepared.cast.workers, *prepared.cast.servers)
             traces = {name: path / name / TRACE for name in nodes} if deployed else None
+            if lacking := [name for name, trace in (traces or {}).items() if not trace.is_file()]:
+                raise DataError(f"{path}: expected a trace of each party (--trace), found none of {listed(lacking)}")
             draws = Participation(options.in_draws, options.apart or 1)
             within = math.inf if options.within is None else options.within
             found = NetworkPrivacy.of(prepared, options.observer, draws, traces=traces, within=within, tell=now)

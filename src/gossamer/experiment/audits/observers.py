@@ -262,7 +262,7 @@ class NetworkPrivacy:
         members = {one: members_of(one, nodes) for one in wanted}
         for one in wanted:
             if members[one].issuperset(prepared.names):
-                raise SpecError(f"{one}: it is all nodes that have examples, and learns of nobody; leave some out")
+                raise SpecError(f"{one}: it has all examples of the run itself; take an observer who lacks some")
         rows = plan.updates or 1
         # It hears two vectors an update, written in three of each node, or in the draws of a block.
         each = max(1, MOST // (16 * rows * max(3, _DRAWS // len(nodes))))

@@ -524,11 +524,8 @@ class TorchModule(objective.Objective):
             If the module cannot take such examples, its outputs do not suit the loss, it mixes examples, its gradients
             cannot be taken one example at a time, or not by the strategy asked for.
         """
-        network, model, chosen = (
-            self._network,
-            torch.from_numpy(flat_parameters(self._network.module)[1]),
-            self.strategy,
-        )
+        network, chosen = self._network, self.strategy
+        model = torch.from_numpy(flat_parameters(network.module)[1])
         # A module that draws numbers is about to be refused.
         with gradients.one_torch_thread(), torch.random.fork_rng(devices=[]):
             tried, any_numbers = checks.tried_on(network.copied(), model, shape)
