@@ -152,6 +152,10 @@ def test_who_goes_on_while_others_wait_knows_why_they_take_nothing() -> None:
         assert (found["alone"], found["holds"]) == (None, True)
 
 
+def test_who_hears_the_end_of_a_pause_and_is_killed_at_once_took_part_rightly() -> None:
+    assert problems("gossip", "pause", [1333])[0] == {}
+
+
 @pytest.mark.parametrize(("kind", "seed"), [("second run", 80), ("pause", 6)])
 def test_who_comes_back_after_one_has_left_goes_on_with_who_is_there(kind: str, seed: int) -> None:
     """It has not heard that the one has finished, and would take nothing more for ever, and all others wait for it."""

@@ -213,7 +213,8 @@ class Part:
             asked = self.newest[me][1] == PAUSE and not self.hosts[me].finished
             waits = asked and self.lab.may_stop.get(me) is not False
             (self.paused.add if waits else self.paused.discard)(me)
-        if waited and me in self.paused and (process.computed or steps):
+        goes_on = process.orders is not None and process.orders.newest[1] == RESUME  # and was killed then
+        if waited and me in self.paused and not goes_on and (process.computed or steps):
             return f"{me} takes part, and has said that it is paused"
         self.lab.seen["waits"] += me in self.paused and not waited
         return None
