@@ -48,8 +48,7 @@ def read_steps(file: BinaryIO) -> Iterator[TraceStep]:
     """
     with beginning(str(getattr(file, "name", "the trace")), MalformedMessage):
         while header := file.read(_LENGTH.size):
-            length = int.from_bytes(header, "little")
-            data = file.read(length)
+            data = file.read(length := int.from_bytes(header, "little"))
             if len(header) < _LENGTH.size or len(data) < length:
                 raise MalformedMessage("the trace ends inside a step")
             step = decode(data)

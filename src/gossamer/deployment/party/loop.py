@@ -150,6 +150,7 @@ class Worker:
             try:
                 for outcome in self._tasks.ask(request):
                     self._done.put(outcome)
+                    del outcome  # of a large model, before the next takes as much
             except BaseException as error:  # for the node's own thread to raise
                 self._done.put(error)
                 self._wake()
