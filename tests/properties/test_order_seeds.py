@@ -195,3 +195,8 @@ def test_who_is_stopped_while_others_need_it_yet_goes_on_to_no_further_run(monke
 def test_a_server_waits_no_longer_for_who_spoke_once_more_and_then_ended(seed: int) -> None:
     """It had been given up, was heard, and was stopped by the organiser before it acknowledged anything."""
     assert problems("fedavg", "stop", [seed])[0] == {}
+
+
+def test_a_server_that_comes_back_waits_no_longer_for_who_ended_while_it_was_away() -> None:
+    """It has not heard that one since, which took part before; and the third has finished, and waits for the server."""
+    assert problems("fedavg", "stop", [1504])[0] == {}

@@ -132,8 +132,7 @@ class Worker:
         """
         found = []
         while not self._done.empty():
-            outcome = self._done.get()
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome := self._done.get(), BaseException):
                 raise outcome
             found.append(outcome)
         return found
@@ -355,8 +354,7 @@ class NodeLoop(Wire):
     def _receive(self, patience: float) -> list[Datagram]:
         found, size = list[Datagram](), 0
         while len(found) < MOST_DATAGRAMS and size < MOST_BYTES:
-            datagram = self.transport.receive(0.0 if found else patience)
-            if datagram is None:
+            if (datagram := self.transport.receive(0.0 if found else patience)) is None:
                 break
             found.append(datagram)
             size += len(datagram.payload)
@@ -436,6 +434,9 @@ class NodeLoop(Wire):
         lost = {name for name, peer in states.items() if peer.state in ("quarantined", "removed")}
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
+            # Who took part before this process began, and was not heard since, is gone; others may be still to come.
+            long = {n for n, peer in states.items() if peer.state == "never heard" and peer.seconds > self.gone_after}
+            lost |= {name for name, link in self.host.session.links.items() if name in long and link.delivered}
         if self.ended is not None:
             since = max(self.ended, self._changed_at) + max(self.gone_after, ALONE)
             lost |= {name for name, owed in self.reach.owed.items() if now > since and now - owed > ALONE}

@@ -41,11 +41,12 @@ class Host:
     due: float | None = None
     rests: int = 0
     outbox: dict[str, dict[int, Any]] = field(default_factory=dict)
+    delivered: int = 0
     node: Any = field(default_factory=lambda: SimpleNamespace(name="a", rounds_made=None))
 
     @property
     def session(self) -> Any:
-        links = {to: SimpleNamespace(outbox=outbox) for to, outbox in self.outbox.items()}
+        links = {to: SimpleNamespace(outbox=outbox, delivered=self.delivered) for to, outbox in self.outbox.items()}
         return SimpleNamespace(links=links)
 
     def start(self, now: float) -> list[Any]:
@@ -326,6 +327,18 @@ class TestTheEnd:
         loop.run()
         assert (["stop"] in loop.host.turns) == ends
         assert loop.stopping == ("" if ends else "too long")
+
+    @pytest.mark.parametrize(("seconds", "delivered", "ends"), [(301.0, 1, True), (301.0, 0, False), (299.0, 1, False)])
+    def test_a_server_waits_for_who_is_still_to_come_and_not_for_who_took_part_before_it_came_back(
+        self, loop: Any, seconds: float, delivered: int, ends: bool
+    ) -> None:
+        unheard = PeerState("never heard", seconds, True, "", {}, knows=False)
+        loop.serves, loop.peers.states_ = True, {"b": peer("up", "quota"), "c": unheard}
+        loop.host.outbox, loop.host.delivered = {"c": {}}, delivered
+        loop.host.outcomes += [[], [Finish("left alone")]] if ends else []
+        loop.look = lambda: loop.stop("too long") if loop.clock() > 1000 else None
+        loop.run()
+        assert (["stop"] in loop.host.turns) == ends
 
     def test_who_was_never_heard_is_waited_for_a_while(self, loop: Any) -> None:
         loop.peers.states_ = {"b": peer("never heard")}
