@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -139,8 +139,14 @@ def test_keys_are_for_their_owner_alone(federation: Federation) -> None:
 
 
 def test_files_that_are_no_certificates(federation: Federation) -> None:
-    with pytest.raises(SpecError, match="expected certificates and keys in PEM files"):
+    with pytest.raises(SpecError, match=r"missing\.crt: expected a certificate in PEM, of the key in .*: No such file"):
         federation.transport("a", "missing")
+
+
+def test_a_certificate_of_another_key(federation: Federation) -> None:
+    tls = replace(federation.tls("a"), key=federation.folder / "b.key")
+    with pytest.raises(SpecError, match=r"a\.crt: expected a certificate in PEM, of the key in .*b\.key: .*MISMATCH"):
+        MqttTransport("run", "a", BrokerAddress(HOST, federation.broker.port, tls), QUICK)
 
 
 def test_the_configuration() -> None:

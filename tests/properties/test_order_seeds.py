@@ -73,7 +73,7 @@ READ, CHARGE, ENDS = Orders._read, Side.charge, Orders.ends
             "takes a message of .*, and has said that it knows",
         ),
         ("remove", 33, Orders, "_read", lambda orders: [], "takes a message of .*, and has said that it knows"),
-        ("pause", 72, Orders, "_read", forgotten_pauses, "takes part, and has said that it is paused"),
+        ("pause", 3, Orders, "_read", forgotten_pauses, "takes part, and has said that it is paused"),
         ("stop", 1, Orders, "ends", unheeded_once_begun, "has said that it knows of its end"),
         ("stop", 0, Orders, "ends", unheeded_before_the_beginning, "knew before it began that its part is over"),
         (

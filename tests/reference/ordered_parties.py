@@ -213,7 +213,9 @@ class Part:
             asked = self.newest[me][1] == PAUSE and not self.hosts[me].finished
             waits = asked and self.lab.may_stop.get(me) is not False
             (self.paused.add if waits else self.paused.discard)(me)
-        goes_on = process.orders is not None and process.orders.newest[1] == RESUME  # and was killed then
+        # What it has heard since, and was killed before it told anybody.
+        goes_on = process.orders is not None and process.orders.newest > max(self.newest[me], (0, RESUME))
+        goes_on = goes_on and process.orders.newest[1] == RESUME
         if waited and me in self.paused and not goes_on and (process.computed or steps):
             return f"{me} takes part, and has said that it is paused"
         self.lab.seen["waits"] += me in self.paused and not waited

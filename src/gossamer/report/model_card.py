@@ -101,8 +101,7 @@ def _lines(record: RunRecord, card: Card, public: bool) -> Iterator[str]:
 
 def _data(card: Card) -> Iterator[str]:
     """Lines on what is declared of columns, and nothing that was found in rows."""
-    columns = card["data"].get("columns")
-    if columns is None:
+    if (columns := card["data"].get("columns")) is None:
         yield f"Examples of {' x '.join(map(str, card['data']['shape']))} numbers."
         return
     yield from _table(("column", "declared as"), ((name, _declared(column)) for name, column in columns.items()))

@@ -79,8 +79,7 @@ def _words(record: NodeRecord) -> str:
 
 def staleness(record: NodeRecord, name: str) -> Figure | None:
     """Return how often updates were how stale, or None for an algorithm that has no stale updates."""
-    counts = record.staleness.get("counts")
-    if not counts:
+    if not (counts := record.staleness.get("counts")):
         return None
     alt, width = altair(), record.staleness["width"]
     rows = [{"from": n * width, "to": n * width + width - 1, "updates": number} for n, number in enumerate(counts)]
@@ -104,8 +103,7 @@ def _stale_words(record: NodeRecord, rows: list[dict[str, int]]) -> str:
 
 def clips(record: NodeRecord, name: str) -> Figure | None:
     """Return how clips moved, or None where they do not."""
-    rows = list(record.clips)
-    if not rows:
+    if not (rows := list(record.clips)):
         return None
     alt = altair()
     base, point = chart_of(rows), alt.OverlayMarkDef(size=30, color=COLOURS[0])

@@ -70,8 +70,7 @@ class ProvedOfRuns(NamedTuple):
 
 def privacy(records: Sequence[RunRecord], public: bool) -> PageSection | None:
     """Return the section for the owners of data; None where no run says what is proved."""
-    found = proved_of(records)
-    if not found:
+    if not (found := proved_of(records)):
         return None
     names = ["trade-off", *(f"trade-off-{number}" for number in range(2, MOST + 1))]
     promises = [_promise(one, name, len(found) > 1, public) for one, name in zip(found, names)]

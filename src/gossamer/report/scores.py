@@ -71,8 +71,7 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, str]]:
     if len(tested) == 1:
         heading, *rows = table_of(tested[0].scores)
         return [dict(zip(heading, row, strict=True)) for row in rows]
-    held = {record.name: record.scores["figures"] for record in tested[:_COMPARED]}
-    if not held:
+    if not (held := {record.name: record.scores["figures"] for record in tested[:_COMPARED]}):
         return []
     found = {record.name: counted(record.scores["rows"], "row", form=",") for record in tested[:_COMPARED]}
     return [{_HEADING: "number of test rows", **found}] + [

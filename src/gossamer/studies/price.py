@@ -368,8 +368,7 @@ def _protected(price: Price) -> str:
 
 def _priced(here: of.Scores, there: of.Scores, worse: str, better: str | None = None) -> str:
     """Say how much a score is ``worse`` than another, or ``better``, if that is more than none."""
-    lost = _lost(here, there)
-    if lost is None:
+    if (lost := _lost(here, there)) is None:
         return "cannot be priced in scores, since a run has none"
     if lost <= 0 and better is None:
         return f"{worse} no {_WORDS['scores'][here.kind]} that these test rows show{_over_seeds(here, there)}"

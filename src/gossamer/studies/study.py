@@ -348,8 +348,7 @@ class Study(ABC):
         DataError
             If no run is finished, or the packages that draw it are not installed.
         """
-        names = {one.folder: self._named(one) for one in self.finished}
-        if not names:
+        if not (names := {one.folder: self._named(one) for one in self.finished}):
             raise DataError(f"{self.out}: no run is finished, so there is nothing to report")
         return write_report([read_record(*one) for one in names.items()], self.out, before=before)
 

@@ -324,8 +324,7 @@ def describe(objective: Objective, **said: Any) -> ObjectiveCard:
     network: Any = objective
     loss, registered = network.loss, None
     if not isinstance(loss, str):
-        found = KIND.of(loss)
-        if found is None:
+        if (found := KIND.of(loss)) is None:
             raise ModelError(f"the loss {type(loss).__name__} is registered by nobody, so no file can name it")
         whose = {"distribution": found.distribution, "version": found.version, "sha256": found.source}
         registered = LossCard(settings=loss.model_dump(mode="json"), **whose)

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -431,6 +432,27 @@ def test_a_federations_folder_is_taken_with_all_its_traces(traced, capsys, tmp_p
     assert "node-2/trace.bin: the trace ends inside a step; parties write" in refused(out)
     assert "--set is for specs, and the run of a folder is over" in refused(out, "--set", "seed=1")
     assert "found that of one party, which does not know what others sent" in refused(out / "node-0")
+
+
+def test_traces_that_all_end_early_are_refused(traced, tmp_path):
+    """They fit each other, and what was sent after would be learned of nobody; no less of nodes without a last step."""
+    prepared, traces = traced
+    plan = plan_run(prepared)
+    for name, path in traces.items():
+        with path.open("rb") as file, (tmp_path / name).open("wb") as out:
+            write_step(out, next(read_steps(file)))
+    with pytest.raises(NotLinear, match="until nodes end, found none of the end of node-0, node-1, node-2, node-3"):
+        linear_system(prepared, plan, traces={name: tmp_path / name for name in traces})
+
+
+@pytest.mark.parametrize("whose", ["node-0", "stranger"])
+def test_a_trace_in_the_place_of_another_is_refused_by_its_name(traced, tmp_path, whose):
+    prepared, traces = traced
+    with traces["node-0"].open("rb") as file, (tmp_path / "node-1").open("wb") as out:
+        for step in read_steps(file):
+            write_step(out, replace(step, node=whose))
+    with pytest.raises(NotLinear, match=f"expected steps of node-1 in its trace, found those of {whose}"):
+        linear_system(prepared, plan_run(prepared), traces={**traces, "node-1": tmp_path / "node-1"})
 
 
 @pytest.mark.parametrize("lost", ["last", "first"])

@@ -127,8 +127,7 @@ def start_of(experiment: Experiment, folder: Path | None = None) -> PretrainedSe
 
 def with_start(experiment: Experiment, **changes: Any) -> Experiment:
     """The experiment with another place, or hash, of the file that it starts from, if there is one."""
-    start = experiment.objective.pretrained
-    if start is None:
+    if (start := experiment.objective.pretrained) is None:
         return experiment
     objective = experiment.objective.model_copy(update={"pretrained": start.model_copy(update=changes)})
     return experiment.model_copy(update={"objective": objective})
@@ -207,8 +206,7 @@ def own_code(experiment: Experiment) -> list[str]:
 
 def check_no_files(experiment: Experiment) -> None:
     """Raise SpecError if the spec names a file: what each party read there would be its own."""
-    here = sorted(_paths(experiment))
-    if here:
+    if here := sorted(_paths(experiment)):
         raise SpecError(f"{here[0]}: this file is on one machine, and other parties do not have it; leave it out")
 
 

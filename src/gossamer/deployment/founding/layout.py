@@ -115,8 +115,7 @@ def read_keys(folder: Path) -> dict[str, PublicKey]:
     """
     if not folder.is_dir():
         raise CallerError(f"{folder}: expected a folder with the parties' public keys, found none")
-    files = sorted(folder.glob("*.pub"))
-    if not files:
+    if not (files := sorted(folder.glob("*.pub"))):
         raise CallerError(f"{folder}: expected public keys, NAME.pub, as `gossamer federation identity` makes them")
     return {file.stem: _read_key(file) for file in files}
 
@@ -135,8 +134,7 @@ def _read_key(path: Path) -> PublicKey:
 def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raise SpecError if ``names`` has one that is none of the ``known``."""
     known = list(known)
-    unknown = sorted(set(names) - set(known))
-    if unknown:
+    if unknown := sorted(set(names) - set(known)):
         raise SpecError(f"{what}: {unknown[0]} is not in this federation{did_you_mean(unknown[0], known)}")
 
 

@@ -89,8 +89,7 @@ class Watch:
         while (now := time.monotonic()) < until and not done():
             self._back = self._back if self.transport.connected else now
             self._send(self._peers.wake(now))
-            datagram = self.transport.receive(min(0.5, until - now))
-            if datagram is not None:
+            if (datagram := self.transport.receive(min(0.5, until - now))) is not None:
                 self._send(self._peers.open(datagram.sender, datagram.payload, time.monotonic())[1])
 
     @property

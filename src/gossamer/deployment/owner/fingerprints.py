@@ -67,8 +67,7 @@ def examples_at(path: Path) -> Iterator[bytes]:
     if not path.exists():
         raise DataError(f"there is no file or folder {path}; correct its path")
     found = _rows(path)
-    first = next(found, None)
-    if first is None:
+    if (first := next(found, None)) is None:
         raise DataError(f"{path}: expected examples, found none")
     return chain([first], found)
 

@@ -217,7 +217,9 @@ def check_newer(earlier: Agreed, agreed: Agreed, parties: Iterable[str] | None =
     """
     old, new = earlier.invitation, agreed.invitation
     if (old.run, old.organiser) != (new.run, new.organiser):
-        raise InvitationError("the invitation is to another run than the one in the store; give another --store")
+        raise InvitationError(
+            "the invitation is to another run than the one in the store; give another --store, if that is meant"
+        )
     if new.issued < old.issued:
         raise InvitationError(
             f"the store was written by an invitation issued at {old.issued.isoformat()}, and this one is older; "

@@ -24,6 +24,7 @@ from gossamer.deployment.peers.peers import PeerState
 from gossamer.deployment.peers.standing import REHEARSES
 from gossamer.errors import GossamerError
 from gossamer.keys.invitations import Invitation, content_of, parse_signed
+from gossamer.keys.orders import REMOVED, STOPPED
 from gossamer.protocol.effects import Finish, Record, Reject, Request
 from gossamer.protocol.session import Transmit
 from gossamer.protocol.transports import Datagram
@@ -158,8 +159,8 @@ class Worker:
             self._wake()
 
 
-RENEWED = "renewed"
-"""Reason of a loop to end, that there is a newer invitation."""
+LEFT, RENEWED = "left", "renewed"
+"""Reasons of a loop to end: that the owner wants its part to be over, and that there is a newer invitation."""
 _EVERY = 2.0  # seconds between two looks at the file of the invitation
 
 
@@ -431,7 +432,10 @@ class NodeLoop(Wire):
 
     def _lost(self, states: Mapping[str, PeerState], now: float) -> set[str]:
         """Peers that are not waited for."""
-        lost = {name for name, peer in states.items() if peer.state in ("quarantined", "removed")}
+        away = (LEFT, STOPPED, REMOVED)
+        lost = {
+            n for n, one in states.items() if one.state in ("quarantined", "removed") or one.finished.startswith(away)
+        }
         if now - self._changed_at > self.gone_after:
             lost |= {name for name, peer in states.items() if peer.state == "gone"}
             # Who took part before this process began, and was not heard since, is gone; others may be still to come.

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from gossamer.deployment.founding.layout import CERTIFICATE
 from gossamer.deployment.party.agreement import LARGEST_FRAME, Invited, PartyOptions, accept, check_newer
 from gossamer.deployment.party.data_side import DataHeld
-from gossamer.deployment.party.loop import RENEWED, InvitationWatch, NodeLoop, Tasks, Worker, steady_clock
+from gossamer.deployment.party.loop import LEFT, RENEWED, InvitationWatch, NodeLoop, Tasks, Worker, steady_clock
 from gossamer.deployment.party.overview import Overview, told_of
 from gossamer.deployment.party.reach import RECALL, Gathering, PeerReach, short
 from gossamer.deployment.party.reporting import Reporter, write_results
@@ -83,7 +83,7 @@ def connected(
     return None
 
 
-_FINISHED, _STOPPED, _LEFT, _SHORT = "finished", "stopped", "left", "short"
+_FINISHED, _STOPPED, _SHORT = "finished", "stopped", "short"
 _BESIDE = 1 << 10  # bytes of a message beside its vector, about
 _LAST_WORD = 2.0  # most seconds for which a node that failed looks for somebody to tell
 _FLUSH = 5.0  # most seconds for the last datagrams to get to the broker
@@ -247,7 +247,7 @@ def _run(options: PartyOptions, invited: Invited, folder: StateFolder, reporter:
         if loop.stopping:
             loop.settle()
         if loop.stopping == _STOPPED and folder.leaving:
-            loop.leave(_LEFT)
+            loop.leave(LEFT)
         elif (why := orders.ends()) and not host.finished:
             loop.leave(why)
     loop.farewell()

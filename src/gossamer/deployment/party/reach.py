@@ -178,6 +178,7 @@ class PeerReach:
     _left: dict[str, float] = field(default_factory=dict)  # by peer: when its line last got on
     _waiting: set[str] = field(default_factory=set)  # peers for whom something was on the line at the last look
     _rehearse: set[str] = field(default_factory=set)
+    _unheard: dict[str, float] = field(default_factory=dict)  # by peer: the last look at which it was not up
     _next_look: float = -math.inf
     _connected_at: float = -math.inf
 
@@ -191,6 +192,7 @@ class PeerReach:
             return []
         self._next_look = now + 1.0
         states = self.peers.states(now)
+        self._unheard |= {name: now for name, peer in states.items() if peer.state != "up"}
         self._rehearse = {name for name, peer in states.items() if peer.finished == REHEARSES}
         # Who has done its part may leave at any time, so that it is not missed; who rehearses has not begun it.
         owing = {name for name, link in links.items() if link.owed_since is not None} | self._rehearse
@@ -280,7 +282,8 @@ class PeerReach:
         behind = -math.inf if comes is None else min(comes.touched, now)
         found = [max(since, left, min(behind, since + _ITS_LINE)) for since in (link, probe) if since is not None]
         found += [] if unheard is None else [unheard]
-        return max(min(found), self.began) if found else None
+        heard = self._unheard.get(name, -math.inf) if peer.state == "up" else -math.inf
+        return max(min(found), self.began, heard) if found else None
 
 
 RECALL = 10.0
@@ -443,7 +446,6 @@ class Gathering(Wire):
         """Send what is due, and take what comes; frames among it come again, since nothing acknowledges them."""
         self._publish_due(now)
         self._publish(self.reach.look({}, now))
-        datagram = self.transport.receive(patience)
-        if datagram is not None:
+        if (datagram := self.transport.receive(patience)) is not None:
             self._opened(datagram)
         self.look(self.clock())

@@ -244,8 +244,7 @@ class StateFolder:
         GossamerError
             If it does not end in time.
         """
-        process = self.process
-        if process is None:
+        if (process := self.process) is None:
             raise CallerError(f"{self.path}: no process runs this node; give the --store of one that runs")
         if leave:
             self.write("leave", "")

@@ -277,8 +277,7 @@ def check_memory(links: Mapping[str, Link], peers: Peers, state: Path) -> None:
     OlderStore
         If the store has forgotten something.
     """
-    lost = forgotten(links, peers.counters())
-    if lost:
+    if lost := forgotten(links, peers.counters()):
         known = "; ".join(f"{name} {what}" for name, what in lost.items())
         raise OlderStore(
             f"{state}: this is not the newest state of the node: {known} "

@@ -322,8 +322,7 @@ class Peers:
         now : float
             Seconds on the node's clock.
         """
-        peer = self._peers.get(sender)
-        if peer is None:
+        if (peer := self._peers.get(sender)) is None:
             self.strangers[STRANGER] += 1
             self._log(("", STRANGER), f"dropped from a stranger, who calls itself {sender[:64]!r}", now)
             return [], []
@@ -360,8 +359,7 @@ class Peers:
 
     def rejected(self, sender: str, reason: str, now: float) -> None:
         """The node refused a frame or a message of ``sender``, which was sealed by it: an offence."""
-        peer = self._peers.get(sender)
-        if peer is not None:
+        if (peer := self._peers.get(sender)) is not None:
             self._offence(peer, REJECTED, reason, now)
 
     def keep(self, now: float) -> None:
@@ -529,8 +527,7 @@ class Peers:
 
     def _offence(self, peer: Peer, reason: str, line: str, now: float) -> None:
         self._drop(peer, reason, line, now)
-        seconds = peer.standing.offend(now)
-        if seconds is not None:
+        if (seconds := peer.standing.offend(now)) is not None:
             self._log((peer.name, QUARANTINED), f"{peer.name} is in quarantine for {seconds:.0f} s: {line}", now)
 
     def _drop(self, peer: Peer, reason: str, line: str, now: float) -> None:

@@ -97,8 +97,7 @@ def _audit_membership(path: Path) -> dict[str, Any]:
     if card.arrays != tuple(prepared.objective.parts):
         raise DataError(f"{path}: the model does not fit spec.yaml, which was changed since; run the spec again")
     rows = np.concatenate(prepared.shards)
-    one_run = summary["privacy"].get("audits", {}).get("one_run")
-    if one_run is not None:
+    if (one_run := summary["privacy"].get("audits", {}).get("one_run")) is not None:
         rows = np.setdiff1d(rows, canaries_of(prepared, one_run["canaries"], one_run["canary"]).rows)
     seed = derive(prepared.experiment.seed, "attack", "membership")
     members, non_members = (

@@ -36,7 +36,7 @@ from gossamer.privacy.mechanisms import NoNoise, PairedGaussian
 from gossamer.privacy.observers.sensitivity import EVERY, Draw, Mu, Participation
 from gossamer.privacy.observers.system import Book, Combination, LinearSystem, NotLinear, Seen, members_of, vectors_in
 from gossamer.processes import results
-from gossamer.protocol.effects import Compute, Send
+from gossamer.protocol.effects import Compute, Finish, Send
 from gossamer.protocol.encoding import encode
 from gossamer.protocol.events import Completed, Received
 from gossamer.protocol.messages import Message
@@ -144,13 +144,17 @@ def _replay(nodes: Mapping[str, Node], sides: LinearSides, traces: Traces, watch
     Raises
     ------
     NotLinear
-        If they do something else, or are sent what nobody sends here, as after steps that a trace has not.
+        If they do something else, or are sent what nobody sends here, as after steps that a trace has not; or if a
+        trace ends before its node does, which may have sent more.
     """
     sent: defaultdict[tuple[str, str], deque[tuple[bytes, Message]]] = defaultdict(deque)
     asked: dict[tuple[str, int], Any] = {}
+    ended: set[str] = set()
 
-    def happens(step: TraceStep) -> bool:
-        name, event = step.node, step.event
+    def happens(name: str, step: TraceStep) -> bool:
+        if step.node != name:
+            raise NotLinear(f"expected steps of {name} in its trace, found those of {step.node}")
+        event = step.event
         lacks = NotLinear(f"expected the trace of {name} to have all that the node saw, found steps missing")
         if isinstance(event, Received):
             under_way, wanted = sent[event.sender, name], encode(event.message)
@@ -173,15 +177,19 @@ def _replay(nodes: Mapping[str, Node], sides: LinearSides, traces: Traces, watch
                 watch(TraceStep(step.now, effect.to, Received(name, effect.message), []))
             elif isinstance(effect, Compute):
                 asked[name, effect.task.id] = effect.task
+            elif isinstance(effect, Finish):
+                ended.add(name)
         return True
 
     with ExitStack() as stack:
         left = {name: read_steps(stack.enter_context(path.open("rb"))) for name, path in traces.items()}
         due = {name: next(steps, None) for name, steps in left.items()}
         while waiting := {name: step for name, step in due.items() if step is not None}:
-            if not (gone := [name for name, step in waiting.items() if happens(step)]):
+            if not (gone := [name for name, step in waiting.items() if happens(name, step)]):
                 raise NotLinear(f"expected what {', '.join(waiting)} received in a trace of its sender, found none")
             due |= {name: next(left[name], None) for name in gone}
+        if cut := sorted(nodes.keys() - ended):
+            raise NotLinear(f"expected traces until nodes end, found none of the end of {', '.join(cut)}")
 
 
 def _row(vector: Any) -> FloatArray:

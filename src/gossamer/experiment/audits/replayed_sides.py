@@ -373,8 +373,7 @@ def _steps(one: Any, other: Any) -> float:
 
 def _measured(answer: Any, apart: Apart) -> Floats:
     """An answer in the numbers in which its sensitivity is declared."""
-    query = apart.query
-    if query is None:
+    if (query := apart.query) is None:
         return np.asarray(answer, np.float64)
     clip = query.mechanism.clip
     return to_units(answer, query, clip if math.isfinite(clip) else 1.0)

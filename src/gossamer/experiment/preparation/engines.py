@@ -200,8 +200,7 @@ def _shard(
     noise, samples = seeds
     home, objective = Simulated(noise, samples=samples), build_objective(experiment, dataset)
     sums = home.sums(objective, dataset.train)
-    window = GradientWindow.of(sums)
-    if window is None:
+    if (window := GradientWindow.of(sums)) is None:
         return [sums, Updates(objective, dataset.train)]
     for name, rows in entered:
         window.enter(name, rows, numbers_in(home, name, "sampling"), numbers_in(home, name, "noise"))

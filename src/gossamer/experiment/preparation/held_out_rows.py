@@ -79,8 +79,7 @@ def groups_of(prepared: Prepared) -> tuple[str, ...]:
     SpecError
         If no column of categories or truth values of that name is declared.
     """
-    name = prepared.experiment.evaluation.group
-    if name is None:
+    if (name := prepared.experiment.evaluation.group) is None:
         return ("",)
     column = _columns(prepared).get(name)
     if column is None or (column.categories is None and column.kind != "boolean"):

@@ -140,8 +140,7 @@ def _gradients(objective: Objective, sample: Split, models: FloatArray, batches:
 
 
 def _smoothness(objective: Objective, sample: Split, start: FloatArray, seed: int) -> tuple[float, str]:
-    known = objective.smoothness(sample)
-    if known is not None:
+    if (known := objective.smoothness(sample)) is not None:
         return known, "the objective's bound on the sample"
     everything = [np.arange(len(sample))]
 

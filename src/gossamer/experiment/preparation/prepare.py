@@ -572,8 +572,7 @@ def assemble(
 
 def _started(experiment: Experiment, objective: Objective) -> tuple[Experiment, Public | None]:
     """The spec with the hash of the file that nodes start from, and the model in it, if the spec names one."""
-    settings = experiment.objective.pretrained
-    if settings is None:
+    if (settings := experiment.objective.pretrained) is None:
         return experiment, None
     model, settings = read_pretrained(settings, objective.parts, objective.dtype)
     complete = experiment.objective.model_copy(update={"pretrained": settings})

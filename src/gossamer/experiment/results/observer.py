@@ -326,8 +326,7 @@ class Evaluator(Kept, Observer):
 
     def _of_units(self, nodes: Mapping[str, Node]) -> dict[str, float]:
         """Deviations of units' models from the best one and from each other, and how good their mean is."""
-        found = self.prepared.algorithm.figures.unit_models(nodes)
-        if not found:
+        if not (found := self.prepared.algorithm.figures.unit_models(nodes)):
             return {}
         models = np.stack(list(found.values()))
         score = self.prepared.objective.evaluate(models.mean(axis=0, keepdims=True), self.prepared.dataset.test)

@@ -231,8 +231,7 @@ def _tested(prepared: Prepared, models: Mapping[str, FloatArray]) -> dict[str, d
 
 def _deviating(prepared: Prepared, models: Mapping[str, FloatArray]) -> dict[str, dict[str, float | None]]:
     """Squared distance of each unit's model from the best model, where that is known."""
-    best = best_model(prepared.objective, prepared.dataset.train, units_of(prepared))
-    if best is None:
+    if (best := best_model(prepared.objective, prepared.dataset.train, units_of(prepared))) is None:
         return {}
     return {"msd": {server: _finite(deviations(model[None], best)["centroid_msd"]) for server, model in models.items()}}
 

@@ -218,8 +218,7 @@ class Earlier:
 
     def check(self, result: Result) -> None:
         """Raise DataError unless a repeat gave the same; of a run that did not end, as far as it came."""
-        differing = self._differing(result)
-        if not differing:
+        if not (differing := self._differing(result)):
             return
         named, be = " and ".join(differing), "were" if differing[1:] else "was"
         if self.model is not None and not {_METRICS, _MODEL} <= set(differing):

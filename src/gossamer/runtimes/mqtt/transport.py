@@ -347,10 +347,12 @@ def _send_at_once(client: paho.Client, _: Any, connection: Any) -> None:
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    expected = f"expected certificates and keys in PEM files, found {tls}: "
+    expected = f"{tls.authority}: expected the certificate of who signs the broker's, in PEM: "
     with failing_as(SpecError, expected, of=(OSError, ValueError)):
         context.load_verify_locations(tls.authority)
-        if tls.certificate is not None:
+    if tls.certificate is not None:
+        expected = f"{tls.certificate}: expected a certificate in PEM, of the key in {tls.key}: "
+        with failing_as(SpecError, expected, of=(OSError, ValueError)):
             context.load_cert_chain(tls.certificate, tls.key)
     return context
 

@@ -88,7 +88,7 @@ FORMAT = Format(
     tables=tables_of("store"),
     page_size=1 << 14,
     log_pages=1 << 8,
-    another="give another --store",
+    another="give another --store, if that is meant",
     damaged=LOST,
     older=LOST,
 )

@@ -345,6 +345,14 @@ class TestTheEnd:
         loop.host.outbox = {"b": {1: "message"}}
         assert 60 <= self.run(loop) < 63
 
+    @pytest.mark.parametrize(
+        "said", ["left", "stopped by the organiser; made 2 of 3 rounds", "removed by the organiser"]
+    )
+    def test_who_has_left_for_good_acknowledges_nothing_any_more(self, loop: Any, said: str) -> None:
+        loop.peers.states_ = {"b": peer("up", said)}
+        loop.host.outbox = {"b": {1: "message"}}
+        assert self.run(loop) < 3
+
     def test_what_was_not_acknowledged_is_waited_for(self, loop: Any) -> None:
         loop.peers.states_ = {"b": peer("up", "quota")}
         loop.host.outbox = {"b": {1: "message"}}

@@ -221,6 +221,17 @@ def test_who_has_finished_and_has_all_that_it_was_sent_may_leave_with_a_probe_un
     assert node.reach.ended({"b": Link(1.0)}, 60.0) == ""
 
 
+def test_who_comes_late_owes_nothing_for_the_time_before() -> None:
+    """What was sent to it waited for a minute, until it was started; from then on it has as long as any other."""
+    node = Node(b=PeerState("never heard", 0.0, True, "", {}))
+    node.go({"b": owing(0.0)}, 60.0)
+    node.peers.states_ = {"b": up()}
+    node.go({"b": owing(0.0)}, 62.0)
+    assert node.reach.owed == {"b": 59.0}
+    node.go({"b": owing(0.0)}, 90.0)
+    assert node.reach.owed == {"b": 59.0}
+
+
 def test_who_has_finished_and_takes_nothing_was_not_reached() -> None:
     node = Node(b=PeerState("up", 1.0, True, "quota", {}))
     assert "ends alone" in node.reach.ended({"b": owing(0.0)}, 60.0)

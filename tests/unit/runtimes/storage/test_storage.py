@@ -237,8 +237,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_store_of_another_run_or_node_is_refused(path: Path) -> None:
-    assert refused(path, run="other") == " is the store of run 'run', expected run 'other'; give another --store"
-    assert refused(path, node="b") == " is the store of node 'a', expected node 'b'; give another --store"
+    another = "; give another --store, if that is meant"
+    assert refused(path, run="other") == f" is the store of run 'run', expected run 'other'{another}"
+    assert refused(path, node="b") == f" is the store of node 'a', expected node 'b'{another}"
 
 
 @pytest.mark.parametrize(("version", "age"), [(FORMAT.version + 1, "a newer"), (FORMAT.version - 1, "an older")])
