@@ -495,7 +495,8 @@ class SecureChannel(MemoryOnly):
             raise self._strange(frame.session)
         if not session.window.admits(frame.counter):
             raise self._refused(Reason.REPEATED, f"frame {frame.counter} came before, or comes too late")
-        if (plaintext := session.incoming.open(frame.counter, frame.header, frame.ciphertext)) is None:
+        plaintext = session.incoming.open(frame.counter, frame.header, frame.ciphertext)
+        if plaintext is None:
             session.forged += 1
             if session.forged >= MOST_FORGED:
                 self._former.append((session.name, session.instance))  # `seal` asks for another
