@@ -69,7 +69,8 @@ class LinearSides(BlankSides):
                 return self._recorded(node, task)
         raise NotLinear(
             f"observers are told apart where each node adds Gaussian noise to gradients of a fixed clip, found {node} "
-            "asking for something else: noise of a server or of another law, an adaptive clip, or steps of training"
+            "asking for something else: noise of a server or of another law, an adaptive clip, steps of training, or "
+            "rounds with l2"
         )
 
     def _drawn(self, task: Any, scale: float, draw: Draw) -> Combination:
